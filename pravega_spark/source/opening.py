@@ -47,7 +47,9 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
 
 
 def open_stream(options: SourceOptions, access: Access) -> Stream:
-    """The stream that the options name, created if allowed; by a batch read only if an option asks for it.
+    """The stream that the options name, created if allowed; by a batch read only if an option asks for it, and by a
+    streaming read only if an option asks for it or no other name is probably meant: its query would wait for events
+    forever.
 
     Raises RootNotFound, ScopeNotFound, StreamNotFound.
     """
@@ -60,6 +62,7 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
         scaling=options.scaling,
         retention=options.retention,
         level=_level(access),
+        refuse_typos=access == "follow" and not options.asked_to_create_stream,
     )
 
 
@@ -77,6 +80,7 @@ def ensure_scope(options: SourceOptions, access: Access) -> None:
         options.scope,
         create=options.asked_to_create_scope if access == "read" else options.allow_create_scope,
         level=_level(access),
+        refuse_typos=access == "follow" and not options.asked_to_create_scope,
     )
 
 

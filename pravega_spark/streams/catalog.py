@@ -16,7 +16,7 @@ from pravega_spark.streams.model.names import validate_scope_name, validate_stre
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
-from pravega_spark.streams.reading.suggestions import likely_typo_of, similar_keys
+from pravega_spark.streams.reading.suggestions import likely_typo_of, probably_meant, similar_keys
 from pravega_spark.streams.scopes import Scope
 from pravega_spark.streams.stream import Stream
 
@@ -142,31 +142,35 @@ class Catalog:
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         level: int = logging.INFO,
+        refuse_typos: bool = False,
     ) -> Stream:
         """The stream, created if it does not exist and that is allowed; a creation is logged as by `ensure_scope`.
 
+        refuse_typos: do not create what is probably misspelled: a similar name exists, or the name in another scope.
         Raises ScopeNotFound, StreamNotFound.
         """
         stream = self.stream(scope, name)
         if stream.exists():
             return stream
+        if refuse_typos and create_stream and (meant := probably_meant(self.root, STREAMS, stream.key)):
+            raise StreamNotFound(stream.key, meant)
         if create_stream or not create_scope:
-            self.ensure_scope(scope, create=create_scope, level=level)
+            self.ensure_scope(scope, create=create_scope, level=level, refuse_typos=refuse_typos)
         if not create_stream:
             stream.snapshot()  # raises StreamNotFound, unless another process has just created it
         elif stream.create(scaling, retention, (), lambda: self.keep_scope(scope)):
             self._log_created("stream", stream.key, STREAMS, level)
         return stream
 
-    def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO) -> None:
+    def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO, refuse_typos: bool = False) -> None:
         """Create a scope if it does not exist and that is allowed. Raises ScopeNotFound.
 
-        The creation is logged at `level`: a warning lists similar names. It is always a warning if the name
+        refuse_typos: do not create a scope whose name is probably misspelled, as a similar one exists. The creation is logged at `level`: a warning lists similar names. It is always a warning if the name
         resembles another one closely.
         """
         if self.scope_exists(scope):
             return
-        if not create:
+        if not create or (refuse_typos and probably_meant(self.root, SCOPES, scope)):
             raise self.scope_not_found(scope)
         if self.create_scope(scope):
             self._log_created("scope", scope, SCOPES, level)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from chunkstore import StorageError
-from chunkstore.similarity import suggest
+from chunkstore.similarity import by_similarity, suggest
 from engine.errors import EngineError
 from engine.root import Root
 from engine.root_placement import is_misspelling
@@ -17,6 +17,9 @@ from pravega_spark.streams.model.names import container_of
 
 MOST_NAMES = 10_000
 """Maximum number of names that are compared."""
+
+MOST_SUGGESTED = 3
+"""Maximum number of names that an error suggests."""
 
 MOST_CONTAINERS = 16
 """In a root with more containers, new names are not compared: each container may have to be opened."""
@@ -59,9 +62,27 @@ def likely_typo_of(root: Root, table: str, key: str) -> tuple[str, ...]:
     by a number only."""
     if root.config.containers > MOST_CONTAINERS:
         return ()
-    name = key.rpartition("/")[2]
-    found = [each for each in similar_keys(root, table, key) if each.rpartition("/")[0] == key.rpartition("/")[0]]
-    return tuple(each for each in found if is_misspelling(each.rpartition("/")[2], name))
+    return tuple(each for each in similar_keys(root, table, key) if _is_typo(each, key))
+
+
+def probably_meant(root: Root, table: str, key: str) -> tuple[str, ...]:
+    """The keys of a table that a reader of a key that does not exist probably means: those of the same scope that the
+    key may be a misspelling of, and else the same name in other scopes. None if they cannot be read."""
+    _, slash, name = key.rpartition("/")
+    try:
+        keys = [each for each in islice(_keys(root, table), MOST_NAMES) if each != key]
+    except (EngineError, StorageError):
+        return ()
+    typos = [each for each in similar_names(keys, key) if _is_typo(each, key)]
+    elsewhere = [each for each in keys if slash and each.endswith(f"/{name}")]
+    return tuple(typos or by_similarity(key, elsewhere)[:MOST_SUGGESTED])
+
+
+def _is_typo(other: str, key: str) -> bool:
+    """Whether a key may be a misspelling of another one of its scope."""
+    scope, _, name = key.rpartition("/")
+    other_scope, _, other_name = other.rpartition("/")
+    return other_scope == scope and is_misspelling(other_name, name)
 
 
 def _keys(root: Root, table: str) -> Iterator[str]:
