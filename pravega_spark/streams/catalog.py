@@ -165,8 +165,9 @@ class Catalog:
     def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO, refuse_typos: bool = False) -> None:
         """Create a scope if it does not exist and that is allowed. Raises ScopeNotFound.
 
-        refuse_typos: do not create a scope whose name is probably misspelled, as a similar one exists. The creation is logged at `level`: a warning lists similar names. It is always a warning if the name
-        resembles another one closely.
+        refuse_typos: do not create a scope whose name is probably misspelled, as a similar one exists. The creation is
+        logged at `level`: a warning lists similar names. It is always a warning if the name resembles another one
+        closely.
         """
         if self.scope_exists(scope):
             return
