@@ -15,6 +15,8 @@ import opcode
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from pravega_spark.source import worker_log
+
 logger = logging.getLogger(__name__)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -23,11 +25,12 @@ _OURS = ("chunkstore", "engine", "pravega_spark")
 
 
 def for_users(method: Method) -> Method:
-    """Decorate a method or generator method that Spark calls, so that it raises such errors."""
+    """Decorate a method or generator method that Spark calls, so that it raises such errors, and logs as Spark does."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
         def iterate(*arguments: Any, **named: Any) -> Any:
+            worker_log.configure()
             try:
                 yield from method(*arguments, **named)
             except Exception as error:
@@ -39,6 +42,7 @@ def for_users(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
+        worker_log.configure()
         try:
             return method(*arguments, **named)
         except Exception as error:

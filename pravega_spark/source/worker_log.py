@@ -1,0 +1,33 @@
+"""The log of Spark's Python workers: in the processes that Spark starts for a source or a sink nobody configures logging,
+so warnings would be printed without level, time and name.
+"""
+
+from __future__ import annotations
+
+import logging
+
+_PACKAGES = ("chunkstore", "engine", "pravega_spark")
+
+
+class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to stderr, which Spark copies to the log of the driver or executor, as long as the root logger has no
+    handler, which a user's own code may add."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")  # as Spark's own
+        )
+
+    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+        return not logging.getLogger().handlers and super().filter(record)
+
+
+_HANDLER = _WorkerHandler()
+
+
+def configure() -> None:
+    """Give warnings of this project level, time and name, if logging is not configured. Called by each method that
+    Spark calls."""
+    for name in _PACKAGES:
+        logging.getLogger(name).addHandler(_HANDLER)  # once, however often it is called
