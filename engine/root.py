@@ -27,6 +27,7 @@ from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
 from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound, did_you_mean, root_command
+from engine.foreign_data import refused
 from engine.identity import ANY_IDENTITY, Identity, RootIdentity
 from engine.logs.frames import START
 from engine.ownership import this_process
@@ -336,6 +337,8 @@ def _inside_root(store: Store, url: str, options: Mapping[str, Any] | None) -> R
 
 
 def _obstructed(store: Store, found: Obstacle) -> StorageRefused:
+    if found.foreign is not None:
+        return refused(store.root, store.root, found.foreign, "a root")
     if not found.ours:
         return StorageRefused(
             f"{store.root} holds no streams, and is not empty: {found.what}. Use an empty folder or bucket; to create "
@@ -363,7 +366,7 @@ def _create(
     log_options = _options_for(wal, url, options) if wal is not None else None
     log = open_store(wal, log_options) if wal is not None else store
     refuse_inside(store, url, options, "a root", open_store)
-    found = obstacle(store, empty=empty, log=log.root)
+    found = obstacle(store, empty=empty, log=log.root, create=True)
     if found is not None:
         made = _read_config(store)  # a root that another process creates at this moment is no obstacle
         if made is None:

@@ -17,6 +17,7 @@ from chunkstore import Range, StorageError, StorageRefused, Store, open_store
 from chunkstore.chunk_names import made_for
 from chunkstore.paths import BACKUP, MARKERS, RESTORING, ROOT, SELF_TESTS, SYSTEM, nested_folder
 from engine.errors import root_meant
+from engine.foreign_data import ForeignData, data_at, recognise, refused
 
 MAX_EXAMINED = 10_000
 """The most objects that are examined in a folder or bucket with foreign objects."""
@@ -38,14 +39,20 @@ Opener = Callable[[str, Mapping[str, Any] | None], Store]
 def refuse_inside(
     store: Store, url: str, options: Mapping[str, Any] | None, what: str, opener: Opener = open_store
 ) -> None:
-    """Raise StorageRefused if `url` lies in a root, in a log's root, or in a backup. what: would be created there."""
+    """Raise StorageRefused if `url` lies in a root, in a log's root, in a backup, or in the data of another program,
+    such as a Delta table. what: would be created there."""
+    if (foreign := data_at(store)) is not None:
+        raise refused(store.root, store.root, foreign, what)
     for above in _folders_above(store, url):
         try:
             outer = opener(above, options)
             found = outer.read_ranges([Range(marker, 0, 1) for marker in MARKERS])
+            foreign = data_at(outer)
             outer.close()
         except StorageRefused:
             continue  # a folder that this user cannot read cannot be swept with these credentials
+        if foreign is not None:
+            raise refused(store.root, outer.root, foreign, what)
         for marker, data in zip(MARKERS, found, strict=True):
             if data is not None:
                 meant = root_meant(above, _names_in(outer, store)) if marker == ROOT and what == "a root" else ""
@@ -62,16 +69,19 @@ _HINTS = {
 
 
 class Obstacle(NamedTuple):
-    """Why no root may be created. what: the reason, as text. ours: it is a part of a root."""
+    """Why no root may be created. what: the reason, as text. ours: it is a part of a root. foreign: it is the data of
+    another program."""
 
     what: str
     ours: bool
+    foreign: ForeignData | None = None
 
 
-def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
+def obstacle(store: Store, *, empty: bool, log: str = "", create: bool = False) -> Obstacle | None:
     """Why no root may be created in a folder or bucket; None if one may be. Raises StorageError.
 
-    empty: any object is an obstacle. log: the root of the new root's log, whose objects are none. Only the first
+    empty: any object is an obstacle. log: the root of the new root's log, whose objects are none. create: the data of
+    another program anywhere below is one too. Only the first
     MAX_EXAMINED objects are examined; objects of a root come first, in `_system/`.
     """
     for info in store.list(SYSTEM, limit=1):  # objects left by a killed self-test sort last
@@ -86,6 +96,8 @@ def obstacle(store: Store, *, empty: bool, log: str = "") -> Obstacle | None:
             return Obstacle(f"{folder!r} holds another root or a backup", ours=True)
         if made_for(info.path) is not None:
             return Obstacle(f"{info.path!r} is there, a chunk of a stream", ours=True)
+        if create and (foreign := recognise(info.path)) is not None:
+            return Obstacle(f"{info.path!r} is there", ours=False, foreign=foreign)
         if empty and not info.path.startswith(SELF_TESTS):
             return Obstacle(f"{info.path!r} is there", ours=False)
     return None

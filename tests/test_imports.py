@@ -44,7 +44,7 @@ WINGS = {
         "reading",
         "writer",
         "containers",
-        "root_placement root",
+        "foreign_data root_placement root",
         "admin",
     ),
     "pravega_spark": (

@@ -1,5 +1,5 @@
-"""The log of Spark's Python workers: in the processes that Spark starts for a source or a sink nobody configures logging,
-so warnings would be printed without level, time and name.
+"""The log of Spark's Python workers: nobody configures logging in the processes that Spark starts for a source or a
+sink, so warnings would be printed without level, time and name.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def __init__(self) -> None:
         super().__init__()
+        self.addFilter(lambda record: not logging.getLogger().handlers)
         self.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")  # as Spark's own
         )
-
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
-        return not logging.getLogger().handlers and super().filter(record)
 
 
 _HANDLER = _WorkerHandler()

@@ -179,7 +179,7 @@ def counted(plan: Plan, numbers: Iterator[int], _: int, request: Request) -> Fau
 def test_a_root_that_was_half_made_is_made_by_the_next_opening(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
     monkeypatch.setattr(root_module, "self_test", lambda store: None)
     crashes = 0
-    for number in range(1, 20):
+    for number in range(1, 40):
         stores = {name: SimulatedStore() for name in ("root", "log")}
         stores["root"].root, stores["log"].root = "simulated://root", "simulated://log"
         passed = itertools.count(1)
@@ -193,7 +193,7 @@ def test_a_root_that_was_half_made_is_made_by_the_next_opening(monkeypatch: pyte
         with open_within(monkeypatch, stores) as root:
             assert root.config.wal == "simulated://log"
             root.container(0).create_segment("s/a")
-    assert 5 < crashes < 19
+    assert 5 < crashes < 39
 
 
 # --- a log on another root ------------------------------------------------------------------------------------

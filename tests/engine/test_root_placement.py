@@ -11,6 +11,7 @@ import pytest
 from chunkstore import StorageError, StorageRefused, open_store
 from chunkstore.chunk_names import new_chunk_name
 from chunkstore.paths import BACKUP, RESTORING, ROOT, SELF_TESTS, is_log
+from engine.admin import backups
 from engine.errors import OutcomeUnknown, RootNotFound
 from engine.logs.frames import START
 from engine.logs.log import checkpoint_path, frame_path
@@ -75,6 +76,49 @@ def test_beside_what_others_have_a_root_is_made_by_who_says_so(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     used(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "not ours"
+
+
+TABLES = {
+    "_delta_log/00000000000000000000.json": "a Delta table",
+    "metadata/00000-6e3f.metadata.json": "an Iceberg table",
+    ".hoodie/hoodie.properties": "a Hudi table",
+    "_spark_metadata/0": "the output of a streaming query",
+    "offsets/0": "the checkpoint of a streaming query",
+}
+
+
+@pytest.mark.parametrize(("path", "what"), TABLES.items(), ids=TABLES.values())
+@pytest.mark.parametrize("root", ["lake/table", "lake/table/part=1", "lake/table/a/b/c", "lake"])
+@pytest.mark.parametrize("url", ["{}", "memory://{}"], ids=["folder", "bucket"])
+def test_no_root_is_created_in_or_above_the_data_of_another_program(
+    tmp_path: Path, url: str, root: str, path: str, what: str
+) -> None:
+    lake = open_store(url.format(tmp_path / "lake"))
+    for name in (path, "part=1/part-0.parquet"):
+        lake.put(f"table/{name}", b"not ours")
+    before = [info.path for info in lake.list("")]
+    for empty in (False, True):
+        with pytest.raises(StorageRefused, match=f"{what} .*it has .*{path}.* of its own"):
+            Root.open(url.format(tmp_path / root), empty=empty)
+    assert [info.path for info in lake.list("")] == before
+
+
+def test_no_log_and_no_backup_is_created_in_the_data_of_another_program(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "table")).put("_delta_log/0.json", b"not ours")
+    with pytest.raises(StorageRefused, match=r"a Delta table .*a log is not created"):
+        Root.open(str(tmp_path / "root"), wal=str(tmp_path / "table" / "log"))
+    with (
+        Root.open(str(tmp_path / "root")) as root,
+        pytest.raises(StorageRefused, match=r"a Delta table .*a backup is not created"),
+    ):
+        backups.back_up(root, str(tmp_path / "table" / "backup"))
+    assert objects(tmp_path / "table") == {"_delta_log/0.json": b"not ours"}
+
+
+@pytest.mark.parametrize("path", ["notes/_delta_log.txt", "metadata/notes.json", "offsets/readme", "part-0.parquet"])
+def test_what_only_looks_like_the_data_of_another_program_is_in_nobodys_way(tmp_path: Path, path: str) -> None:
+    open_store(str(tmp_path)).put(path, b"")
+    Root.open(str(tmp_path)).close()
 
 
 @pytest.mark.parametrize("name", ["race-00", f"names/{new_chunk_name('!con', 1, 2)}"], ids=["race", "names"])

@@ -39,7 +39,8 @@ def printed(root: Path, before: str = "") -> list[str]:
 def test_warnings_have_time_level_and_name(tmp_path: Path) -> None:
     (line,) = [each for each in printed(tmp_path / "root") if "created" in each]
     assert re.fullmatch(
-        r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARNING pravega_spark\.streams\.catalog: stream s/clicks did not exist: .*", line
+        r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARNING pravega_spark\.streams\.catalog: stream s/clicks did not exist: .*",
+        line,
     )
 
 
