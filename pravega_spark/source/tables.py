@@ -278,25 +278,11 @@ class TableReader(DataSourceReader):
             except EngineError as error:
                 yield number, False, str(error), *[None] * (len(_COLUMNS["Containers"]) - 3)
                 continue
-            yield (
-                number,
-                True,
-                None,
-                found.sequence,
-                found.head,
-                found.epoch,
-                found.boundary,
-                found.frames,
-                found.segments,
-                found.active,
-                found.unsaved,
-                found.logged,
-                found.cycle.number,
-                _moment(found.cycle.time),
-                found.cycle.complete if found.cycle.number else None,
-                found.recovery_point,
-                found.garbage,
-            )
+            log = found.sequence, found.head, found.epoch, found.boundary, found.frames
+            segments = found.segments, found.active, found.unsaved, found.logged
+            complete = found.cycle.complete if found.cycle.number else None
+            cycle = found.cycle.number, _moment(found.cycle.time), complete, found.recovery_point
+            yield number, True, None, *log, *segments, *cycle, found.garbage
 
     def _root(self) -> Root:
         return open_root_of(self._options, "read")

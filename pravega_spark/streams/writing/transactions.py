@@ -108,13 +108,12 @@ class TransactionRecord(NamedTuple):
 
     def encode(self) -> bytes:
         """The table entry's value. Raises UnreadableRecord."""
-        return readable("the record of a transaction", self, TransactionRecord._encoded, self._read_back)
-
-    def _encoded(self) -> bytes:
-        return bytes(msgpack.packb([FORMAT, *self[:-1]]))
-
-    def _read_back(self, data: bytes) -> TransactionRecord:
-        return self._decoded(data, self.version)
+        return readable(
+            "the record of a transaction",
+            self,
+            lambda record: bytes(msgpack.packb([FORMAT, *record[:-1]])),
+            lambda data: self._decoded(data, self.version),
+        )
 
     @classmethod
     def decode(cls, data: bytes, version: int, key: str) -> TransactionRecord:
