@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.cli.session import Session
@@ -40,14 +41,20 @@ def _limit_text(kind: str, limit: int) -> str:
     return size_text(limit) if kind == "size" else duration_text(limit / 1000)
 
 
-def scaling_row(record: StreamRecord) -> dict[str, Any]:
-    scaling = record.scaling
-    return {
-        "kind": scaling.kind,
-        "min_segments": scaling.min_segments,
-        "target_rate": scaling.target_rate,
-        "factor": scaling.scale_factor,
-    }
+POLICIES: Headings = {"scaling": "scaling", "retention": "retention", "tags": "tags"}
+
+
+def policies_texts(record: StreamRecord) -> dict[str, str | None]:
+    """Policies and tags for people."""
+    texts = {"scaling": scaling_text(record.scaling), "retention": retention_text(record.retention)}
+    return {**texts, "tags": ", ".join(record.tags) or None}
+
+
+def policies_row(record: StreamRecord) -> dict[str, Any]:
+    """Policies and tags in a document."""
+    kind, min_segments, rate, factor = astuple(record.scaling)
+    scaling = {"kind": kind, "min_segments": min_segments, "target_rate": rate, "factor": factor}
+    return {"scaling": scaling, "retention": retention_row(record.retention), "tags": list(record.tags)}
 
 
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:

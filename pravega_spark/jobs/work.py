@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.quantities import plural
@@ -39,17 +37,14 @@ def scale(stream: Stream, dry_run: bool) -> JobOutcome:
     if found is not None:
         sealed = ", ".join(map(segment_label, found.sealed))
         what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
-        detail = f"{what} {sealed} by those of keys {_ranges_text(found.ranges)}"
+        ranges = ", ".join(f"{low:.6g} to {high:.6g}" for low, high in found.ranges)
+        detail = f"{what} {sealed} by those of keys {ranges}"
     return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
 
 def _did(verb: str, dry_run: bool) -> str:
     """The past tense of a verb, or for a dry run "would" and the verb. verb: such as `truncate` or `abort`."""
     return f"would {verb}" if dry_run else f"{verb.removesuffix('e')}ed"
-
-
-def _ranges_text(ranges: Iterable[tuple[float, float]]) -> str:
-    return ", ".join(f"{low:.6g} to {high:.6g}" for low, high in ranges)
 
 
 def expire(stream: Stream, dry_run: bool) -> JobOutcome:

@@ -135,7 +135,7 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("sequence", LongType, "Operations so far"),
         _column("head", LongType, "Address of the last frame"),
         _column("epoch", LongType, "Epoch of the last frame"),
-        _column("boundary", LongType, "Address of the newest checkpoint object, -1: none"),
+        _column("newest_checkpoint", LongType, "Address of the newest checkpoint object, -1: none"),
         _column("frames_since_checkpoint", LongType, "Frames after it"),
         _column("segments", LongType, "Number of segments"),
         _column("active", LongType, "Segments in memory"),
