@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 def scaling_text(policy: ScalingPolicy) -> str:
     if policy.kind == "fixed":
         return "fixed"
-    rate = (
-        f"{size_text(policy.target_rate * 1024)}/s"
-        if policy.kind == "bytes"
-        else f"{counted(policy.target_rate, 'event')}/s"
-    )
-    return f"segments above {rate} are split into {policy.scale_factor}; at least {policy.min_segments}"
+    rate = policy.target_rate
+    text = size_text(rate * 1024) if policy.kind == "bytes" else counted(rate, "event")
+    return f"segments above {text}/s are split into {policy.scale_factor}; at least {policy.min_segments}"
 
 
 def retention_text(policy: RetentionPolicy | None) -> str:
