@@ -57,21 +57,18 @@ def check_storage_options(store: Store, options: Mapping[str, Any]) -> None:
     unknown = [] if known is None else [name for name in options if not _is_known(name, known, scheme)]
     if not unknown:
         return
-    what = f"{', '.join(map(repr, unknown))} {'is' if len(unknown) == 1 else 'are'}"
+    verb, them = ("is", "it") if len(unknown) == 1 else ("are", "them")
+    what = f"{', '.join(map(repr, unknown))} {verb}"
     if not known:
         place = "a folder" if scheme == "file" else "memory"
         raise StorageRefused(
-            f"{store.root}: {place} takes no storage options, but {what} given: remove {_them(unknown)}, or give the "
+            f"{store.root}: {place} takes no storage options, but {what} given: remove {them}, or give the "
             "URL of a bucket as the root"
         )
     raise StorageRefused(
         f"{store.root}: {what} not among the storage options of {scheme}://.{_advice(scheme, unknown[0], known)} Known "
         f"are {', '.join(sorted(known))}"
     )
-
-
-def _them(names: list[str]) -> str:
-    return "it" if len(names) == 1 else "them"
 
 
 def _advice(scheme: str, name: str, known: set[str]) -> str:

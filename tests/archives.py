@@ -12,7 +12,7 @@ import os
 import struct
 import tarfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ from chunkstore import Store
 from chunkstore.metadata.serialization import FieldWriter, with_version
 from chunkstore.testing import SimulatedStore
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.names import segment_name
+from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaStreams, decoded
 
 _TRIMMED = Path(__file__).parent / "data" / "pravega-lts"
 _FULL = os.environ.get("PRAVEGA_LTS")
@@ -127,6 +129,23 @@ def retention_cut(time: int, size: int, positions: Mapping[int, int]) -> bytes:
         fields.long(segment)
         fields.long(offset)
     return with_version(0, fields.getvalue())
+
+
+class ArchivedEvent(NamedTuple):
+    """An event: the id of its segment, the offset of its header, and its payload."""
+
+    segment: int
+    offset: int
+    data: bytes
+
+
+def live_events(streams: PravegaStreams, stream: PravegaStream) -> Iterator[ArchivedEvent]:
+    """The events of a stream, segment after segment, read without a root."""
+    for number, (low, high) in stream.ranges().items():
+        name = segment_name(stream.scope, stream.name, number)
+        read = functools.partial(streams.archive.read, name)
+        for offset, data in decoded(read, name, low, high, high):
+            yield ArchivedEvent(number, offset, data)
 
 
 @functools.cache

@@ -174,7 +174,7 @@ _DESCRIBED: Headings = {
     "sequence": "operations",
     "head": "head of the log",
     "epoch": "epoch",
-    "boundary": "newest checkpoint",
+    "newest_checkpoint": "newest checkpoint",
     "frames_since_checkpoint": "frames since checkpoint",
     "submissions": "submissions in the inbox",
     "segments": "segments",
@@ -205,7 +205,7 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
         "sequence": found.sequence,
         "head": found.head,
         "epoch": found.epoch,
-        "boundary": found.boundary,
+        "newest_checkpoint": found.boundary,
         "frames_since_checkpoint": found.frames,
         "submissions": found.submissions,
         "segments": found.segments,
@@ -217,12 +217,12 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
             "time": moment(found.cycle.time),
             "sequence": found.cycle.sequence,
             "complete": found.cycle.complete,
-            "given_up": found.cycle.aborted,
-            "trouble": found.cycle.error or None,
+            "aborted": found.cycle.aborted,
+            "error": found.cycle.error or None,
         },
         "recovery_point": found.recovery_point,
         "garbage": found.garbage,
-        "due": [{"upkeep": kind, "overdue": overdue} for kind, overdue in found.due.items()],
+        "due": [{"maintenance": kind, "overdue": overdue} for kind, overdue in found.due.items()],
         "tables": [
             {"name": name, "entries": entries, "stored_bytes": stored, "unflushed": unflushed}
             for name, entries, stored, unflushed in found.tables
@@ -233,11 +233,11 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
 def _cycle_row(cycle: dict[str, Any]) -> dict[str, str]:
     if not cycle["number"]:
         return {"cycle_text": "none"}
-    end = "" if cycle["complete"] else ", given up" if cycle["given_up"] else ", not complete"
-    end += f": {cycle['trouble']}" if cycle["trouble"] else ""
+    end = "" if cycle["complete"] else ", aborted" if cycle["aborted"] else ", not complete"
+    end += f": {cycle['error']}" if cycle["error"] else ""
     return {"cycle_text": f"{cycle['number']} at {cycle['time']}{end}"}
 
 
 def _due_row(due: list[dict[str, Any]]) -> dict[str, str]:
-    kinds = [f"{found['upkeep']}, overdue" if found["overdue"] else found["upkeep"] for found in due]
+    kinds = [f"{found['maintenance']}{', overdue' * found['overdue']}" for found in due]
     return {"due_text": "; ".join(kinds) or "nothing"}

@@ -65,7 +65,8 @@ def import_(
     if dry_run or not yes:
         show(session.output, report, "would be imported")
         if not dry_run:
-            session.output.warning(f"{counted(_new(report), 'stream')} would be imported into {session.url}")
+            new = sum(each.outcome == "new" for each in report.streams)
+            session.output.warning(f"{counted(new, 'stream')} would be imported into {session.url}")
             raise NothingChanged()
     else:
         with session.output.progress() as progress:
@@ -88,10 +89,6 @@ def _find_root(session: Session) -> tuple[Root | None, str]:
         return session.root, ""
     except RootNotFound as missing:
         return None, missing.root
-
-
-def _new(report: ImportReport) -> int:
-    return sum(each.outcome == "new" for each in report.streams)
 
 
 def show(output: Output, report: ImportReport, done: str) -> None:

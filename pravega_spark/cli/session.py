@@ -33,8 +33,8 @@ class Session:
         self.dry_run = False  # nothing is created: opening only checks
         self.new_root = False  # the root is created if it does not exist
         self._url = url
-        self._wal = wal
-        self._options = options
+        self.wal = wal
+        self.options = options  # of the root's filesystem: never show them
         self._root: Root | None = None
         self.salvage = False  # the sound part of a damaged Pravega storage is read
 
@@ -44,17 +44,17 @@ class Session:
         if name == "url":
             self._url = value
         elif name == "wal":
-            self._wal = value
+            self.wal = value
         elif name == "as_json":
             self.output.as_json = value
         elif name == "salvage":
             self.salvage = value
         elif name == "wide":
             self.output.wide = value
-        elif twice := sorted(self._options.keys() & value.keys()):
+        elif twice := sorted(self.options.keys() & value.keys()):
             raise click.BadParameter(f"{twice[0]!r} is given twice")
         else:
-            self._options |= value
+            self.options |= value
 
     @property
     def root(self) -> Root:
@@ -62,9 +62,9 @@ class Session:
         if self._root is None:
             self._root = opened_root(
                 self.url,
-                self._options,
+                self.options,
                 salvage=self.salvage,
-                wal=self._wal,
+                wal=self.wal,
                 create=self.new_root,
                 new_log=self.new_log,
                 dry_run=self.dry_run,
@@ -75,7 +75,7 @@ class Session:
         """Create the root. agreed: values of RootConfig. Raises Refused if it exists."""
         with suppress(RootNotFound):
             raise Refused(f"{self.root.stores.chunks.root} is a root already")
-        self._root = Root.open(self.url, self._options, wal=self._wal, create=True, **agreed)
+        self._root = Root.open(self.url, self.options, wal=self.wal, create=True, **agreed)
         return self._root
 
     @property
@@ -84,16 +84,6 @@ class Session:
         if not self._url:
             raise click.UsageError("Give the root of the streams with --root, or in PRAVEGA_CONTROLLER_URI.")
         return self._url
-
-    @property
-    def wal(self) -> str | None:
-        """The log's URL as it was given."""
-        return self._wal
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The options of the root's filesystem. Never show them."""
-        return self._options
 
     @property
     def manager(self) -> StreamManager:

@@ -10,13 +10,12 @@ from chunkstore.errors import fact_of
 from engine.errors import DataCorruption
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import (
+    POLICIES,
     SEGMENT_COLUMNS,
     cut_row,
+    policies_row,
+    policies_texts,
     print_cuts,
-    retention_row,
-    retention_text,
-    scaling_row,
-    scaling_text,
     segment_row,
 )
 from pravega_spark.console.arguments import (
@@ -27,10 +26,10 @@ from pravega_spark.console.arguments import (
 from pravega_spark.console.output import Headings, moment, size_column
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, moment_text
+from pravega_spark.streams.model.names import segment_name
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamInfo
-    from pravega_spark.streams.writing.transactions import OpenTransaction
 
 
 @click.command("list")
@@ -66,34 +65,29 @@ def _row(name: StreamName, info: StreamInfo) -> dict[str, Any]:
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
     """Show everything about a stream."""
-    manager = session.manager
-    info, record = manager.stream_info(*name), session.catalog.stream(*name).snapshot().record
+    from pravega_spark.streams.writing.transactions import open_transactions
+
+    manager, stream = session.manager, session.catalog.stream(*name)
+    info, record = manager.stream_info(*name), stream.snapshot().record
     row = _row(name, info) | {
         "epochs": len(info.epochs),
         "created": moment(record.created),
-        "scaling": scaling_row(record),
-        "retention": retention_row(record.retention),
-        "tags": list(record.tags),
+        **policies_row(record),
         "head": cut_row(info.head),
         "tail": cut_row(info.tail),
-        "transactions": [str(each.id) for each in _open_transactions(session, name)],
+        "transactions": [str(each.id) for each in open_transactions(stream.container, f"{name}/")],
         "subscribers": {name: behind._asdict() for name, behind in info.subscribers.items()},
         "unplaced": dict(info.unplaced),
         "current": [
-            {**segment_row(segment), "name": _segment_name(name, segment.id), "low": segment.low, "high": segment.high}
+            {**segment_row(segment), "name": segment_name(*name, segment.id), "low": segment.low, "high": segment.high}
             for segment in info.segments
         ],
     }
     if record.unknown:
         row["unknown"] = list(record.unknown)
     session.output.document({"stream": row})
-    flat = row | {
-        "scaling": scaling_text(record.scaling),
-        "retention": retention_text(record.retention),
-        "tags": ", ".join(record.tags) or None,
-        "created": moment_text(record.created),
-    }
-    session.output.properties(flat, _DESCRIBED)
+    texts = policies_texts(record) | {"created": moment_text(record.created)}
+    session.output.properties(row | texts, _DESCRIBED)
     for transaction in row["transactions"]:
         session.output.line(f"open transaction {transaction}")
     for reader, behind in info.subscribers.items():
@@ -110,18 +104,6 @@ def describe(session: Session, name: StreamName) -> None:
     )
 
 
-def _open_transactions(session: Session, name: StreamName) -> list[OpenTransaction]:
-    from pravega_spark.streams.writing.transactions import open_transactions
-
-    return list(open_transactions(session.catalog.stream(*name).container, f"{name}/"))
-
-
-def _segment_name(name: StreamName, number: int) -> str:
-    from pravega_spark.streams.model.names import segment_name
-
-    return segment_name(*name, number)
-
-
 _LISTED: Headings = {
     "stream": "stream",
     "segments": "segments",
@@ -134,7 +116,5 @@ _DESCRIBED: Headings = {
     **_LISTED,
     "epochs": "epochs",
     "created": "created",
-    "scaling": "scaling",
-    "retention": "retention",
-    "tags": "tags",
+    **POLICIES,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import retention_row, retention_text, scaling_row, scaling_text
+from pravega_spark.cli.stream_values import POLICIES, policies_row, policies_texts
 from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
 
 if TYPE_CHECKING:
@@ -47,15 +47,9 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
         tags if tags or no_tags else UNCHANGED,
     )
     record = found.snapshot().record
-    row = {"scaling": scaling_row(record), "retention": retention_row(record.retention), "tags": list(record.tags)}
-    session.output.document({"stream": str(name), **row})
+    session.output.document({"stream": str(name), **policies_row(record)})
     session.output.line(f"stream {name} was updated; its policies and tags are now:")
-    shown = {
-        "scaling": scaling_text(record.scaling),
-        "retention": retention_text(record.retention),
-        "tags": ", ".join(record.tags) or None,
-    }
-    session.output.properties(shown, {"scaling": "scaling", "retention": "retention", "tags": "tags"})
+    session.output.properties(policies_texts(record), POLICIES)
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")

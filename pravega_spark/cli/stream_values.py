@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.cli.session import Session
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
 def scaling_text(policy: ScalingPolicy) -> str:
     if policy.kind == "fixed":
         return "fixed"
-    rate = (
-        f"{size_text(policy.target_rate * 1024)}/s"
-        if policy.kind == "bytes"
-        else f"{counted(policy.target_rate, 'event')}/s"
-    )
-    return f"segments above {rate} are split into {policy.scale_factor}; at least {policy.min_segments}"
+    rate = policy.target_rate
+    text = size_text(rate * 1024) if policy.kind == "bytes" else counted(rate, "event")
+    return f"segments above {text}/s are split into {policy.scale_factor}; at least {policy.min_segments}"
 
 
 def retention_text(policy: RetentionPolicy | None) -> str:
@@ -40,14 +38,20 @@ def _limit_text(kind: str, limit: int) -> str:
     return size_text(limit) if kind == "size" else duration_text(limit / 1000)
 
 
-def scaling_row(record: StreamRecord) -> dict[str, Any]:
-    scaling = record.scaling
-    return {
-        "kind": scaling.kind,
-        "min_segments": scaling.min_segments,
-        "target_rate": scaling.target_rate,
-        "factor": scaling.scale_factor,
-    }
+POLICIES: Headings = {"scaling": "scaling", "retention": "retention", "tags": "tags"}
+
+
+def policies_texts(record: StreamRecord) -> dict[str, str | None]:
+    """Policies and tags for people."""
+    texts = {"scaling": scaling_text(record.scaling), "retention": retention_text(record.retention)}
+    return {**texts, "tags": ", ".join(record.tags) or None}
+
+
+def policies_row(record: StreamRecord) -> dict[str, Any]:
+    """Policies and tags in a document."""
+    kind, min_segments, rate, factor = astuple(record.scaling)
+    scaling = {"kind": kind, "min_segments": min_segments, "target_rate": rate, "factor": factor}
+    return {"scaling": scaling, "retention": retention_row(record.retention), "tags": list(record.tags)}
 
 
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:

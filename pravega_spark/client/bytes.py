@@ -187,7 +187,7 @@ class ByteStream(io.RawIOBase):
         size = min(len(room), self._known - self._position)
         if size <= 0:
             return 0
-        data = self._asked(lambda: self._stream.container.read(self._name, self._position, self._position + size))
+        data = self._answer(lambda: self._stream.container.read(self._name, self._position, self._position + size))
         room[:size] = data
         self._position += size
         return size
@@ -253,11 +253,11 @@ class ByteStream(io.RawIOBase):
 
     def _now(self) -> Segment:
         self._check_open()
-        return self._asked(lambda: self._stream.container.info(self._name))
+        return self._answer(lambda: self._stream.container.info(self._name))
 
-    def _asked(self, look: Callable[[], T]) -> T:
+    def _answer(self, read: Callable[[], T]) -> T:
         try:
-            return look()
+            return read()
         except SegmentTruncated as error:
             raise ByteStreamError(
                 f"byte stream {self._stream.key}: offset {error.offset} was truncated; the head is "

@@ -43,7 +43,28 @@ class StreamName(NamedTuple):
 _KINDS = {"group": "reader group", "table": "key-value table"}
 
 
-class StreamNameType(click.ParamType):
+class _ParsedType(click.ParamType):
+    """A type whose `parse` raises ValueError for a bad value, which becomes a usage error.
+
+    limits: of the parsed number, None for none. A separate type, as help shows those of the type itself.
+    """
+
+    limits: click.ParamType | None = None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value; a usage error for anything else."""
+        try:
+            found = self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return found if self.limits is None else self.limits.convert(found, param, ctx)
+
+    def parse(self, value: Any) -> Any:
+        """The value. Raises ValueError."""
+        raise NotImplementedError
+
+
+class StreamNameType(_ParsedType):
     """A stream as SCOPE/STREAM, or something else that is named so. form: for the help."""
 
     name = "scope/stream"
@@ -53,28 +74,22 @@ class StreamNameType(click.ParamType):
         kind = form.partition("/")[2].lower()
         self._what = _KINDS.get(kind, kind)  # for errors
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamName:
-        """The parsed name; a usage error for anything else."""
+    def parse(self, value: Any) -> StreamName:
+        """The parsed name."""
         scope, slash, stream = str(value).partition("/")
         if not slash:
-            self.fail(f"{value!r} is not {self.written}", param, ctx)
-        try:
-            return StreamName(validate_scope_name(scope), validate_stream_name(stream, self._what))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise ValueError(f"{value!r} is not {self.written}")
+        return StreamName(validate_scope_name(scope), validate_stream_name(stream, self._what))
 
 
-class ScopeType(click.ParamType):
+class ScopeType(_ParsedType):
     """The name of a scope."""
 
     name = "scope"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; a usage error for one that no scope can have."""
-        try:
-            return validate_scope_name(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def parse(self, value: Any) -> str:
+        """The name. Raises ValueError for one that no scope can have."""
+        return validate_scope_name(str(value))
 
 
 class Moment(int):
@@ -83,38 +98,31 @@ class Moment(int):
     ago = ""
 
 
-class MomentType(click.ParamType):
+class MomentType(_ParsedType):
     """A time: ISO 8601, a time ago, or ms since the epoch (see `quantities`)."""
 
     name = "time"
     form = TIMES
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+    def parse(self, value: Any) -> Moment:
         """Milliseconds since the epoch."""
-        try:
-            moment = Moment(parse_time(value))
-            moment.ago = value.strip() if parse_time(value, 0) != parse_time(value, 1) else ""
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        moment = Moment(parse_time(value))
+        moment.ago = value.strip() if parse_time(value, 0) != parse_time(value, 1) else ""
         return moment
 
 
-class SecondsType(click.ParamType):
+class SecondsType(_ParsedType):
     """A duration in seconds: `1h30m`, or a number of seconds."""
 
     name = "duration"
     form = f"{DURATIONS}, or as a number of seconds"
 
     def __init__(self, least: float = 0, *, min_open: bool = False) -> None:
-        self._limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)  # a separate type: help shows limits
+        self.limits = click.FloatRange(least, MAX_SECONDS, min_open=min_open)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number of seconds; a usage error for anything else."""
-        try:
-            seconds = parse_seconds(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return float(self._limits.convert(seconds, param, ctx))
+    def parse(self, value: Any) -> float:
+        """The number of seconds."""
+        return parse_seconds(value)
 
 
 def seconds_option(
@@ -126,53 +134,42 @@ def seconds_option(
     return click.option(*names, type=kind, default=duration_text(default), show_default=True, help=text)
 
 
-class MillisecondsType(click.ParamType):
+class MillisecondsType(_ParsedType):
     """A duration in milliseconds, written with its unit: `7d`."""
 
     name = "duration"
     form = DURATIONS
 
     def __init__(self, min: int = 0) -> None:
-        self._limits = click.IntRange(min)
+        self.limits = click.IntRange(min)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of milliseconds; a usage error for anything else."""
-        try:
-            milliseconds = parse_milliseconds(value, unit=True)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return int(self._limits.convert(milliseconds, param, ctx))
+    def parse(self, value: Any) -> int:
+        """The number of milliseconds."""
+        return parse_milliseconds(value, unit=True)
 
 
-class SizeType(click.ParamType):
+class SizeType(_ParsedType):
     """A size in bytes: `10MiB`, or a number of bytes."""
 
     name = "size"
     form = SIZES
 
     def __init__(self, min: int = 0) -> None:
-        self._limits = click.IntRange(min)
+        self.limits = click.IntRange(min)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of bytes; a usage error for anything else."""
-        try:
-            size = parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return int(self._limits.convert(size, param, ctx))
+    def parse(self, value: Any) -> int:
+        """The number of bytes."""
+        return parse_size(value)
 
 
-class SegmentIdType(click.ParamType):
+class SegmentIdType(_ParsedType):
     """A segment of a stream: `2.1`, segment 2 of epoch 1, or its id."""
 
     name = "segment"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The segment's id; a usage error for anything else."""
-        try:
-            return parse_segment_id(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def parse(self, value: Any) -> int:
+        """The segment's id."""
+        return parse_segment_id(value)
 
 
 class SegmentNameType(click.ParamType):
@@ -189,20 +186,17 @@ class SegmentNameType(click.ParamType):
         return str(value)
 
 
-class PositionType(click.ParamType):
+class PositionType(_ParsedType):
     """A position in a stream: an end, a time, or a stream cut's text (see `stream_position`)."""
 
     name = "position"
     form = f"{POSITION_FORMS}; 'pravega-spark stream cuts' prints cuts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StreamPosition:
-        """The position, not resolved yet; a usage error for anything else."""
-        try:
-            place = parse_position(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def parse(self, value: Any) -> StreamPosition:
+        """The position, not resolved yet."""
+        place = parse_position(value)
         if place == UNBOUNDED:
-            self.fail("an unbounded cut is no position: give head or tail", param, ctx)
+            raise ValueError("an unbounded cut is no position: give head or tail")
         return place
 
 

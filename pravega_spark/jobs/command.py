@@ -57,12 +57,12 @@ def program(declaration: JobDeclaration, run: Run, *options: click.Option, every
     ) -> None:
         check_selection(scope, stream)
         spark = _session(declaration.name) if on_cluster else None
-        look = dry_run or not yes
+        dry = dry_run or not yes
         given = {name: value for name, value in own.items() if value is not None}
-        outcomes = run(Target(url, scope, stream, wal, storage), spark=spark, dry_run=look, **given)
+        outcomes = run(Target(url, scope, stream, wal, storage), spark=spark, dry_run=dry, **given)
         output = Output(as_json, wide)
-        output.document(document(outcomes, look))
-        show(output, outcomes, look, every=every)
+        output.document(document(outcomes, dry))
+        show(output, outcomes, dry, every=every)
         if not (yes or dry_run):
             raise NothingChanged()
 

@@ -20,12 +20,11 @@ from pravega_spark.jobs import work
 from pravega_spark.jobs.command import program
 from pravega_spark.jobs.compaction import copier_on
 from pravega_spark.jobs.outcome import JobOutcome
-from pravega_spark.jobs.spread import Target, names, over_named, over_streams
+from pravega_spark.jobs.spread import Steps, Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
 from pravega_spark.roots import open_root
 from pravega_spark.streams.maintenance.chunk_ownership import ChunkOwnership
 from pravega_spark.streams.maintenance.retention import PERIOD
-from pravega_spark.streams.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +52,7 @@ def run(
     an orphan in seconds; a writer that takes longer from its first chunk to its commit is rejected (ChunksExpired).
     spark: a cluster that processes the streams, if they are many, and copies the bytes of merges.
     """
-    outcomes = over_streams(target, partial(_streams, dry_run=dry_run, period=period), spark)
+    outcomes = over_streams(target, _steps(dry_run, period), spark)
     root = open_root(target.root, target.storage, target.wal)
     copies = copier_on(spark, target) if spark is not None else None
     return outcomes + list(_root(root, dry_run, orphan_age, check, no_progress, copies))
@@ -71,15 +70,18 @@ def maintain(
     progress: Progress = no_progress,
 ) -> Iterator[JobOutcome]:
     """The same for an open root; yields each outcome as it is known. A stream requires its scope."""
-    work_on = partial(_streams, dry_run=dry_run, period=period)
-    yield from over_named(root, names(root, scope, stream), work_on, missing=stream is not None, progress=progress)
+    found, steps = names(root, scope, stream), _steps(dry_run, period)
+    yield from over_named(root, found, steps, missing=stream is not None, progress=progress)
     yield from _root(root, dry_run, orphan_age, check, progress)
 
 
-def _streams(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]:
-    yield from work.retain(stream, dry_run, period)
-    yield from work.scale(stream, dry_run)
-    yield from work.expire(stream, dry_run)
+def _steps(dry_run: bool, period: float) -> Steps:
+    """The steps for each stream."""
+    return {
+        "retention": partial(work.retain, dry_run=dry_run, period=period),
+        "scaling": partial(work.scale, dry_run=dry_run),
+        "transactions": partial(work.expire, dry_run=dry_run),
+    }
 
 
 def _root(

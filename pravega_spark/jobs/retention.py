@@ -23,7 +23,7 @@ def run(
 
     A stream cut is recorded, and the policy applied, if the last recorded cut is at least `period` seconds old.
     """
-    return over_streams(target, partial(work.retain, dry_run=dry_run, period=period), spark)
+    return over_streams(target, {"retention": partial(work.retain, dry_run=dry_run, period=period)}, spark)
 
 
 main = program(RETENTION, run, every=True)

@@ -30,7 +30,8 @@ SPREAD = 32
 AT_ONCE = 16
 """The number of streams that are processed concurrently, so that their commits share frames of the log."""
 
-Work = Callable[[Stream], Iterator[JobOutcome]]
+Steps = Mapping[str, Callable[[Stream], JobOutcome]]
+"""What a job does for each stream: its steps by their names, in order. If one raises, the others still run."""
 
 
 class Target(NamedTuple):
@@ -67,8 +68,8 @@ def names(root: Root, scope: str | None = None, stream: str | None = None) -> li
     return [(each, name) for each in scopes for name in catalog.streams(each)]
 
 
-def over_streams(target: Target, work: Work, spark: SparkSession | None = None) -> list[JobOutcome]:
-    """Apply `work` to each stream of a target. A failure for one stream does not stop the others.
+def over_streams(target: Target, steps: Steps, spark: SparkSession | None = None) -> list[JobOutcome]:
+    """Do the steps for each stream of a target. A failure for one stream does not stop the others.
 
     spark: a cluster over which many streams are distributed. Raises ValueError, and StorageError if the streams cannot
     be listed.
@@ -77,31 +78,36 @@ def over_streams(target: Target, work: Work, spark: SparkSession | None = None) 
     root = open_root(target.root, target.storage, target.wal)
     found = names(root, target.scope, target.stream)
     if spark is None or len(found) < SPREAD:
-        return list(over_named(root, found, work, missing=target.stream is not None))
+        return list(over_named(root, found, steps, missing=target.stream is not None))
     groups: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for scope, name in found:
         groups[container_of(f"{scope}/{name}", root.config.containers)].append((scope, name))
     tasks = spark.sparkContext.parallelize(list(groups.values()), len(groups))
-    return [JobOutcome(*outcome) for outcome in tasks.mapPartitions(partial(_done, target, work)).collect()]
+    return [JobOutcome(*outcome) for outcome in tasks.mapPartitions(partial(_done, target, steps)).collect()]
 
 
-def _done(target: Target, work: Work, groups: Iterable[list[tuple[str, str]]]) -> Iterator[JobOutcome]:
+def _done(target: Target, steps: Steps, groups: Iterable[list[tuple[str, str]]]) -> Iterator[JobOutcome]:
     root = open_root(target.root, target.storage, target.wal)
     for group in groups:
-        yield from over_named(root, group, work)
+        yield from over_named(root, group, steps)
 
 
 def over_named(
-    root: Root, found: Sequence[tuple[str, str]], work: Work, *, missing: bool = False, progress: Progress = no_progress
+    root: Root,
+    found: Sequence[tuple[str, str]],
+    steps: Steps,
+    *,
+    missing: bool = False,
+    progress: Progress = no_progress,
 ) -> Iterator[JobOutcome]:
-    """Apply `work` to streams of an open root, given by scope and name. Returns the outcomes in the order of `found`.
+    """Do the steps for streams of an open root, given by scope and name. Returns the outcomes in the order of `found`.
 
-    Each container is refreshed once before, so `work` need not refresh it to find that there is nothing to do. Some
+    Each container is refreshed once before, so no step need refresh it to find that there is nothing to do. Some
     streams are processed at a time. missing: whether a missing stream is a failure; otherwise it was deleted meanwhile.
     """
     numbers = {container_of(f"{scope}/{name}", root.config.containers) for scope, name in found}
     failures = {number: _failure(root, number) for number in numbers}
-    one = partial(_worked_on, Catalog(root, suggesting=missing), failures, work, missing)
+    one = partial(_worked_on, Catalog(root, suggesting=missing), failures, steps, missing)
     with ThreadPoolExecutor(AT_ONCE if root.settings.threaded else 1, "streams") as threads:
         outcomes = threads.map(one, found)
         for done, (scope, name) in enumerate(found):
@@ -119,15 +125,15 @@ def _failure(root: Root, number: int) -> Exception | None:
 
 
 def _worked_on(
-    catalog: Catalog, failures: Mapping[int, Exception | None], work: Work, missing: bool, named: tuple[str, str]
+    catalog: Catalog, failures: Mapping[int, Exception | None], steps: Steps, missing: bool, named: tuple[str, str]
 ) -> list[JobOutcome]:
-    try:
-        stream = catalog.stream(*named)
-        failure = failures[stream.number]
-        if failure is not None:
-            raise failure
-        return list(work(stream))
-    except StreamNotFound as error:
-        return [JobOutcome.failed(*named, "find", error)] if missing else []
-    except Exception as error:
-        return [JobOutcome.failed(*named, "find", error)]
+    stream, outcomes = catalog.stream(*named), []
+    if (failure := failures[stream.number]) is not None:
+        return [JobOutcome.failed(*named, "find", failure)]
+    for name, step in steps.items():
+        try:
+            outcomes.append(step(stream))
+        except Exception as error:
+            if missing or not isinstance(error, StreamNotFound):  # otherwise it was deleted meanwhile
+                outcomes.append(JobOutcome.failed(*named, name, error))
+    return outcomes

@@ -32,7 +32,7 @@ def run(
     place = parse_position(at)
     if isinstance(place, StreamCut) and target.stream is None:
         raise ValueError("a stream cut belongs to one stream: give scope and stream")
-    return over_streams(target, partial(work.truncate, dry_run=dry_run, place=place), spark)
+    return over_streams(target, {"truncation": partial(work.truncate, dry_run=dry_run, place=place)}, spark)
 
 
 main = program(TRUNCATE, run, every=True)

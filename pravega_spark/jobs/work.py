@@ -1,8 +1,6 @@
-"""The steps of jobs, each for one stream."""
+"""The steps of jobs, each for one stream. A step that raises fails (see `spread`)."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
 
 from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import JobOutcome
@@ -17,27 +15,14 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 
 
-def guarded(stream: Stream, step: str, done: Callable[[], JobOutcome]) -> JobOutcome:
-    """The outcome of `done`; that of a failed step if it raises."""
-    try:
-        return done()
-    except Exception as error:
-        return JobOutcome.failed(stream.scope, stream.name, step, error)
-
-
-def retain(stream: Stream, dry_run: bool, period: float) -> Iterator[JobOutcome]:
+def retain(stream: Stream, dry_run: bool, period: float) -> JobOutcome:
     """Apply the stream's retention policy."""
-
-    def done() -> JobOutcome:
-        found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
-        if found.removed is not None:
-            return _truncated(stream, "retention", found.removed, dry_run)
-        detail = (
-            f"{'would record' if dry_run else 'recorded'} {positions_text(found.recorded)}; " if found.recorded else ""
-        )
-        return JobOutcome(stream.scope, stream.name, "retention", detail=f"{detail}{why_kept(found)}")
-
-    yield guarded(stream, "retention", done)
+    found = retention.retain(stream, period=period, dry_run=dry_run, refresh=False)
+    if found.removed is not None:
+        return _truncated(stream, "retention", found.removed, dry_run)
+    recorded = "would record" if dry_run else "recorded"
+    detail = f"{recorded} {positions_text(found.recorded)}; " if found.recorded else ""
+    return JobOutcome(stream.scope, stream.name, "retention", detail=f"{detail}{why_kept(found)}")
 
 
 def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> JobOutcome:
@@ -45,19 +30,16 @@ def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> J
     return JobOutcome(stream.scope, stream.name, step, True, found.bytes, detail, events=found.events, old_head=head)
 
 
-def scale(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
+def scale(stream: Stream, dry_run: bool) -> JobOutcome:
     """Apply the stream's scaling policy."""
-
-    def done() -> JobOutcome:
-        found = scaling.planned(stream) if dry_run else scaling.scale(stream)
-        detail = ""
-        if found is not None:
-            sealed = ", ".join(map(segment_label, found.sealed))
-            what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
-            detail = f"{what} {sealed} by those of keys {_ranges_text(found.ranges)}"
-        return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
-
-    yield guarded(stream, "scaling", done)
+    found = scaling.planned(stream) if dry_run else scaling.scale(stream)
+    detail = ""
+    if found is not None:
+        sealed = ", ".join(map(segment_label, found.sealed))
+        what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
+        ranges = ", ".join(f"{low:.6g} to {high:.6g}" for low, high in found.ranges)
+        detail = f"{what} {sealed} by those of keys {ranges}"
+    return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
 
 
 def _did(verb: str, dry_run: bool) -> str:
@@ -65,40 +47,28 @@ def _did(verb: str, dry_run: bool) -> str:
     return f"would {verb}" if dry_run else f"{verb.removesuffix('e')}ed"
 
 
-def _ranges_text(ranges: Iterable[tuple[float, float]]) -> str:
-    return ", ".join(f"{low:.6g} to {high:.6g}" for low, high in ranges)
-
-
-def expire(stream: Stream, dry_run: bool) -> Iterator[JobOutcome]:
+def expire(stream: Stream, dry_run: bool) -> JobOutcome:
     """Abort transactions whose lease has expired."""
-
-    def done() -> JobOutcome:
-        if dry_run:
-            now = int(stream.container.storage_clock.now() * 1000)
-            found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
-        else:
-            found = transactions.expire(stream)
-        detail = f"{_did('abort', dry_run)}: {', '.join(str(one.id) for one in found)}" if found else ""
-        return JobOutcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
-
-    yield guarded(stream, "transactions", done)
+    if dry_run:
+        now = int(stream.container.storage_clock.now() * 1000)
+        found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
+    else:
+        found = transactions.expire(stream)
+    detail = f"{_did('abort', dry_run)}: {', '.join(str(one.id) for one in found)}" if found else ""
+    return JobOutcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
 
 
-def truncate(stream: Stream, dry_run: bool, place: StreamPosition) -> Iterator[JobOutcome]:
+def truncate(stream: Stream, dry_run: bool, place: StreamPosition) -> JobOutcome:
     """Truncate the stream at a position."""
-
-    def done() -> JobOutcome:
-        snapshot = stream.snapshot()
-        wanted = cut_to_truncate(place, snapshot)
-        snapshot.check(wanted)
-        head, history = snapshot.head_cut(), snapshot.record.history
-        if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
-            return JobOutcome(
-                stream.scope, stream.name, "truncation", detail=f"nothing lies before {positions_text(wanted)}"
-            )
-        found = truncation(snapshot, wanted)
-        if not dry_run:
-            stream.truncate(wanted)
-        return _truncated(stream, "truncation", found, dry_run)
-
-    yield guarded(stream, "truncation", done)
+    snapshot = stream.snapshot()
+    wanted = cut_to_truncate(place, snapshot)
+    snapshot.check(wanted)
+    head, history = snapshot.head_cut(), snapshot.record.history
+    if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
+        return JobOutcome(
+            stream.scope, stream.name, "truncation", detail=f"nothing lies before {positions_text(wanted)}"
+        )
+    found = truncation(snapshot, wanted)
+    if not dry_run:
+        stream.truncate(wanted)
+    return _truncated(stream, "truncation", found, dry_run)

@@ -74,7 +74,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @for_users
     def initialOffset(self) -> Any:
         if self._first is None:  # Spark asks twice, and the answers have to be the same
-            self._first = self._retried(lambda snapshots: self._each(snapshots, self._selection.look(), self._begin))
+            self._first = self._retried(lambda snapshots: self._each(snapshots, self._selection.current(), self._begin))
             if self._subscription is not None:
                 self._subscription.begin(self._first, anew=True)
         return self._offset({}, self._first)
@@ -166,7 +166,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _poll(self, start: Any, limit: ReadLimit, snapshots: Snapshots) -> Any:
         begin = self._cuts(start)
-        joining = [name for name in self._selection.look() if name not in begin and self._is_due(name)]
+        joining = [name for name in self._selection.current() if name not in begin and self._is_due(name)]
         for name in begin.keys() - (begin if self._pinned is None else self._pinned).keys():
             self._deleted(name)
         heads = self._each(snapshots, joining, lambda _, snapshot: snapshot.head_cut())
@@ -270,7 +270,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @for_users
     def prepareForTriggerAvailableNow(self) -> None:
         self._pinned = self._retried(
-            lambda snapshots: self._each(snapshots, self._selection.look(), lambda _, snapshot: snapshot.tail_cut())
+            lambda snapshots: self._each(snapshots, self._selection.current(), lambda _, snapshot: snapshot.tail_cut())
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

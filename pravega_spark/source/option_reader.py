@@ -133,11 +133,10 @@ class OptionReader:
         error = f"Option {name!r} must be {_wanted(option, value)}, not {_shown(text)}."
         raise ValueError(" ".join(filter(None, (error, hint, original))))
 
-    def size(self, name: str) -> int:
-        """An integer that has a default."""
-        value = self.number(name)
-        assert value is not None
-        return value
+    def value(self, name: str) -> Any:
+        """A boolean, a choice or an integer, as the option's type says."""
+        kind = BY_NAME[name].type
+        return self.flag(name) if kind == "boolean" else self.choice(name) if kind == "choice" else self.number(name)
 
     def flag(self, name: str, use: Use = "batch read") -> bool:
         """A boolean. use: the use whose default applies, if uses have different defaults."""

@@ -13,8 +13,8 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from chunkstore import StorageRefused
 from chunkstore.urls import check_url
@@ -145,36 +145,17 @@ class SourceOptions:
             starting_timestamp=starting,
             ending_timestamp=ending,
             max_bytes_per_trigger=max_bytes,
-            max_events_per_trigger=given.number("max_events_per_trigger"),
-            min_bytes_per_trigger=given.number("min_bytes_per_trigger"),
-            min_events_per_trigger=given.number("min_events_per_trigger"),
-            max_trigger_delay=given.size("max_trigger_delay"),
             subscriber=_subscriber(given),
-            release_interval=given.size("release_interval"),
-            fail_on_data_loss=given.flag("fail_on_data_loss"),
-            min_partitions=given.number("min_partitions"),
-            max_bytes_per_partition=given.size("max_bytes_per_partition"),
-            large_events=cast("LargeEvents", given.choice("large_events")),
-            max_event_bytes=given.size("max_event_bytes"),
-            exactly_once=given.flag("exactly_once"),
-            append_complete_results=given.flag("append_complete_results"),
-            ignore_extra_columns=given.flag("ignore_extra_columns"),
             txn_app_id=txn_app_id,
             txn_version=txn_version,
-            on_changed_replay=cast("OnChangedReplay", given.choice("on_changed_replay")),
-            accept_lost_batches=given.flag("accept_lost_batches"),
             metadata=_metadata(given),
-            include_metadata=given.flag("include_metadata"),
-            salvage=given.flag("salvage"),
             allow_create_scope=given.flag("allow_create_scope", "batch write"),
             allow_create_stream=given.flag("allow_create_stream", "batch write"),
             asked_to_create_scope=given.flag("allow_create_scope", "batch read"),
             asked_to_create_stream=given.flag("allow_create_stream", "batch read"),
             scaling=scaling,
             retention=retention,
-            read_after_write_consistency=given.flag("read_after_write_consistency"),
-            transaction_timeout_ms=given.number("transaction_timeout_ms"),
-            transaction_status_poll_interval_ms=given.size("transaction_status_poll_interval_ms"),
+            **{each.name: given.value(each.name) for each in fields(cls) if each.name in _BY_TYPE},
         )
         _check_least(parsed)
         for name in ("start_stream_cut", "end_stream_cut"):
@@ -229,6 +210,12 @@ class SourceOptions:
         if "earliest" in _cut_positions(end):
             raise ValueError("Option 'end_stream_cut' cannot be 'earliest': nothing would be read.")
         return start, end
+
+
+_CHECKED_APART = ("max_bytes_per_trigger", "txn_version", "metadata", "allow_create_scope", "allow_create_stream")
+_TYPES = ("integer", "size", "duration", "boolean", "choice")
+_BY_TYPE = frozenset(option.name for option in OPTIONS if option.type in _TYPES) - {*_CHECKED_APART}
+"""Options of which a field of their name has the value, as their type says."""
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from pravega_spark.errors import StreamNotFound
@@ -44,13 +45,13 @@ class Selection:
         pattern = self._options.stream_pattern
         return name in self._options.streams if pattern is None else re.fullmatch(pattern, name) is not None
 
-    def look(self) -> Mapping[str, Stream]:
+    def current(self) -> Mapping[str, Stream]:
         """The streams that exist now. The first call creates named streams, if that is allowed.
 
         Raises RootNotFound, ScopeNotFound, and in the first call StreamNotFound for a name.
         """
         if self._options.stream_pattern is not None:
-            self._look_for_matches()
+            self._scan_for_matches()
             return self._streams
         if not self._streams:
             opened = {name: open_stream(self.options_of(name), self._access) for name in self._options.streams}
@@ -59,13 +60,13 @@ class Selection:
             container.refresh()
         return self._streams
 
-    def _look_for_matches(self) -> None:
+    def _scan_for_matches(self) -> None:
         root = open_root_of(self._options, self._access)
         catalog, scope = Catalog(root), self._options.scope
         if not self._scanned:
             ensure_scope(self._options, self._access)
         found = [root.container(number).refresh() for number in range(root.config.containers)]
-        if len(found) == len(self._scanned) and all(map(_same, found, self._scanned)):
+        if len(found) == len(self._scanned) and all(map(is_, found, self._scanned)):
             return  # no container has changed, so the tables need not be read
         names = sorted(filter(self.chooses, catalog.streams(scope, refresh=False)))
         self._streams = {name: self.stream(name) for name in names}
@@ -79,7 +80,7 @@ class Selection:
     def snapshots(self) -> Iterator[tuple[SourceOptions, Snapshot]]:
         """A snapshot of each stream as it is now, with the options of a read of it alone. Raises ValueError if none
         matches."""
-        streams = self.look()
+        streams = self.current()
         if not streams:
             raise ValueError(
                 f"Option 'stream_pattern': no stream of scope {self._options.scope!r} matches "
@@ -91,7 +92,3 @@ class Selection:
             except StreamNotFound:  # it was deleted, which this process has learned by now
                 if self._options.stream_pattern is None:
                     yield self.options_of(name), current_snapshot(self.options_of(name), self._access)
-
-
-def _same(one: State, other: State) -> bool:
-    return one is other

@@ -53,7 +53,7 @@ class _Writer:
         _check_schema(schema, only_events or options.ignore_extra_columns, options.by_row)
         self._options = options
         self._only_events = only_events
-        from pravega_spark.source.opening import current_snapshot, ensure_scope, open_stream_of
+        from pravega_spark.source.opening import current_snapshot, ensure_scope
 
         self._sealed = False
         self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
@@ -63,19 +63,34 @@ class _Writer:
             record = current_snapshot(options, "write").record
             self._sealed = record.sealed
             if self._sealed:
-                self._refuse_sealed(open_stream_of(options, options.stream))
+                self._refuse_sealed(self._stream(options.stream))
             self._planned = record.routing
 
     def _is_idempotent(self) -> bool:
         """Whether the write has a producer id and a number, so that a replay is recognised (X3)."""
         return self._options.txn_app_id is not None
 
+    def _writer_of(self, context: TaskContext | None = None) -> tuple[str, int] | None:
+        """The producer id and number of the write, as far as they are known. context: that of the task that asks."""
+        if self._options.txn_app_id is None or self._options.txn_version is None:
+            return None
+        return f"txn:{self._options.txn_app_id}", self._options.txn_version
+
     def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
         """Raise StreamSealed for a write to a sealed stream, unless it may be a replay, which succeeds (X3).
 
-        context: that of the task, if a task calls this.
+        If the number of the write is not known yet, it may be one if the stream stores a write of any producer.
         """
-        raise NotImplementedError
+        writer = self._writer_of(context)
+        replayed = self._producer_write(writer) if writer is not None else None
+        if not self._is_idempotent() or not stream.is_committed(replayed):
+            raise StreamSealed(stream.key)
+
+    def _stream(self, name: str) -> Stream:
+        """A stream of the scope, in the root that the plan has opened."""
+        from pravega_spark.source.opening import open_stream_of
+
+        return open_stream_of(self._options, name)
 
     @for_users
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -90,9 +105,7 @@ class _Writer:
         try:
             for batch in iterator:
                 if check_sealed and batch.num_rows:
-                    from pravega_spark.source.opening import open_stream_of
-
-                    refuse_sealed(open_stream_of(self._options, self._options.stream))
+                    refuse_sealed(self._stream(self._options.stream))
                     check_sealed = False
                 if self._only_events:
                     _check_only_events(batch)
@@ -106,7 +119,6 @@ class _Writer:
     def _commit(self, messages: Sequence[WriterCommitMessage | None], writer: tuple[str, int] | None) -> None:
         from itertools import groupby
 
-        from pravega_spark.source.opening import open_stream_of
         from pravega_spark.source.task_outputs import merged
         from pravega_spark.streams.maintenance.scheduler import after_commit
         from pravega_spark.streams.writing.digests import Digest
@@ -118,12 +130,11 @@ class _Writer:
             self._log_empty_replay(writer)
         writes: list[StreamWrite] = []
         for name, parts in by_stream.items():
-            stream = open_stream_of(self._options, name)
             producer = None
             if writer is not None:
                 digest = Digest.total(task.digests[name] for task in tasks if task.digests and name in task.digests)
                 producer = self._producer_write(writer, digest)
-            writes.append(StreamWrite(stream, parts, producer))
+            writes.append(StreamWrite(self._stream(name), parts, producer))
         writes.sort(key=_container)
         for number, together in groupby(writes, _container):
             some = list(together)
@@ -135,16 +146,13 @@ class _Writer:
         if not all(write.new for write in writes):
             self._abort(messages)  # another attempt has written the batch, so this one's chunks are not needed
         for write in writes:
-            after_commit(open_stream_of(self._options, write.stream.name))
+            after_commit(self._stream(write.stream.name))
 
     def _log_empty_replay(self, writer: tuple[str, int] | None) -> None:
         """Log, or raise, if an empty batch replays one that had rows. An empty batch itself writes and stores
         nothing."""
-        from pravega_spark.source.opening import open_stream_of
-
         if writer is not None and not self._options.by_row:
-            stream = open_stream_of(self._options, self._options.stream)
-            stream.report_replay(self._producer_write(writer))
+            self._stream(self._options.stream).report_replay(self._producer_write(writer))
 
     def _producer_write(self, writer: tuple[str, int], digest: Digest | None = None) -> ProducerWrite:
         from pravega_spark.streams.writing.producer_state import ProducerWrite
@@ -153,34 +161,19 @@ class _Writer:
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Discard the tasks' chunks, each in the container of the stream after which it is named."""
-        chunks = [name for message in _of_tasks(messages) for name in message.chunks()]
-        if chunks:
-            from pravega_spark.source.opening import open_stream_of
-
-            by_container: dict[int, tuple[Stream, list[str]]] = {}
-            for chunk in chunks:
-                stream = open_stream_of(self._options, chunk.split("/")[1])
-                by_container.setdefault(stream.number, (stream, []))[1].append(chunk)
-            for stream, some in by_container.values():
-                stream.discard(some)
-
-    def _producer(self) -> tuple[str, int] | None:
-        """The producer id and number that the options give."""
-        if self._options.txn_app_id is None or self._options.txn_version is None:
-            return None
-        return f"txn:{self._options.txn_app_id}", self._options.txn_version
+        by_container: dict[int, tuple[Stream, list[str]]] = {}
+        for chunk in (name for message in _of_tasks(messages) for name in message.chunks()):
+            stream = self._stream(chunk.split("/")[1])
+            by_container.setdefault(stream.number, (stream, []))[1].append(chunk)
+        for stream, some in by_container.values():
+            stream.discard(some)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all rows in one append."""
 
-    def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
-        writer = self._producer()
-        if writer is None or not stream.is_committed(self._producer_write(writer)):
-            raise StreamSealed(stream.key)
-
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._commit(messages, self._producer())
+        self._commit(messages, self._writer_of())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -204,13 +197,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def _is_idempotent(self) -> bool:
         return self._options.exactly_once
 
-    def _refuse_sealed(self, stream: Stream, context: TaskContext | None = None) -> None:
-        """Only a task knows its query and batch. If the stream stores no batch of the query, it is not a replay."""
+    def _writer_of(self, context: TaskContext | None = None) -> tuple[str, int] | None:
+        """Only a task knows its query and batch."""
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        known = (f"query:{query}", int(batch)) if query is not None and batch is not None else None
-        if not self._options.exactly_once or not stream.is_committed(self._producer_write(known) if known else None):
-            raise StreamSealed(stream.key)
+        return (f"query:{query}", int(batch)) if query is not None and batch is not None else None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, self._of_query(messages, batchId))

@@ -135,7 +135,7 @@ _COLUMNS: dict[str, list[StructField]] = {
         _column("sequence", LongType, "Operations so far"),
         _column("head", LongType, "Address of the last frame"),
         _column("epoch", LongType, "Epoch of the last frame"),
-        _column("boundary", LongType, "Address of the newest checkpoint object, -1: none"),
+        _column("newest_checkpoint", LongType, "Address of the newest checkpoint object, -1: none"),
         _column("frames_since_checkpoint", LongType, "Frames after it"),
         _column("segments", LongType, "Number of segments"),
         _column("active", LongType, "Segments in memory"),
@@ -278,25 +278,11 @@ class TableReader(DataSourceReader):
             except EngineError as error:
                 yield number, False, str(error), *[None] * (len(_COLUMNS["Containers"]) - 3)
                 continue
-            yield (
-                number,
-                True,
-                None,
-                found.sequence,
-                found.head,
-                found.epoch,
-                found.boundary,
-                found.frames,
-                found.segments,
-                found.active,
-                found.unsaved,
-                found.logged,
-                found.cycle.number,
-                _moment(found.cycle.time),
-                found.cycle.complete if found.cycle.number else None,
-                found.recovery_point,
-                found.garbage,
-            )
+            log = found.sequence, found.head, found.epoch, found.boundary, found.frames
+            segments = found.segments, found.active, found.unsaved, found.logged
+            complete = found.cycle.complete if found.cycle.number else None
+            cycle = found.cycle.number, _moment(found.cycle.time), complete, found.recovery_point
+            yield number, True, None, *log, *segments, *cycle, found.garbage
 
     def _root(self) -> Root:
         return open_root_of(self._options, "read")

@@ -6,7 +6,7 @@ A scope is a table entry in the container of its name; a stream's record lies in
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import DataCorruption, did_you_mean
@@ -177,13 +177,8 @@ class Catalog:
             self._log_created("scope", scope, SCOPES, level)
 
     def _log_created(self, what: str, key: str, table: str, level: int) -> None:
-        near: Iterable[str] = ()
-        if self._suggesting:
-            near = (
-                similar_keys(self.root, table, key)
-                if level >= logging.WARNING
-                else likely_typo_of(self.root, table, key)
-            )
+        find = similar_keys if level >= logging.WARNING else likely_typo_of
+        near = find(self.root, table, key) if self._suggesting else ()
         advice = did_you_mean([each for each in near if each != key])
         level = max(level, logging.WARNING) if advice else level
         logger.log(level, "%s %s did not exist: it was created%s", what, key, f".{advice}" if advice else "")

@@ -20,7 +20,6 @@ from chunkstore.decoding import check_format, reader, unpack
 from engine.errors import BadKeyVersion, understanding
 from engine.state.operations import CheckEntry, PutEntry
 from engine.state.state import NOT_EXISTS, State
-from engine.state.tables import Entry
 from pravega_spark.streams.model.names import container_of, validate_scope_name
 from pravega_spark.streams.model.stream_record import FORMAT, REMEDY
 from pravega_spark.streams.model.system_tables import DELETIONS, SCOPES
@@ -66,14 +65,15 @@ class Scope:
     def _container(self) -> Container:
         return self._root.container(container_of(self.name, self._root.config.containers))
 
-    def _entry(self) -> Entry | None:
+    def _stored(self) -> tuple[bytes, int] | None:
+        """Its entry now, and the entry's version; None if it does not exist."""
         container = self._container
         entry = container.entries(SCOPES, [self.name], container.refresh())[self.name]
-        return entry if entry is not None and entry.value is not None else None
+        return (entry.value, entry.version) if entry is not None and entry.value is not None else None
 
     def exists(self) -> bool:
         """Whether it exists now."""
-        return self._entry() is not None
+        return self._stored() is not None
 
     def create(self) -> bool:
         """Create it. False if it exists already."""
@@ -85,15 +85,13 @@ class Scope:
 
     def keep(self) -> bool:
         """Abort a deletion in progress, so that something can be created in it. False if it does not exist."""
-        while True:
-            entry = self._entry()
-            if entry is None or entry.value is None:
-                return False
-            if not decode_scope(entry.value, self.name):
+        while (stored := self._stored()) is not None:
+            if not decode_scope(stored[0], self.name):
                 return True
             with suppress(BadKeyVersion):
-                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(False), entry.version)])
+                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(False), stored[1])])
                 return True
+        return False
 
     def delete(self, check_empty: Callable[[], None]) -> bool:
         """Delete it. False if it does not exist. check_empty: raises ScopeNotEmpty if it is not empty now."""
@@ -112,11 +110,9 @@ class Scope:
 
     def _begun_deletion(self) -> int | None:
         """Mark it as being deleted. The version of its entry with the mark; None if it does not exist."""
-        while True:
-            entry = self._entry()
-            if entry is None or entry.value is None:
-                return None
-            if decode_scope(entry.value, self.name):
-                return entry.version
+        while (stored := self._stored()) is not None:
+            if decode_scope(stored[0], self.name):
+                return stored[1]
             with suppress(BadKeyVersion):
-                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(True), entry.version)])
+                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(True), stored[1])])
+        return None

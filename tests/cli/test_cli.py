@@ -94,8 +94,8 @@ CYCLE = {
     "time": str | None,
     "sequence": int,
     "complete": bool,
-    "given_up": bool,
-    "trouble": str | None,
+    "aborted": bool,
+    "error": str | None,
 }
 TABLE = {"name": str, "entries": int, "stored_bytes": int, "unflushed": int}
 CONTAINER = {
@@ -105,7 +105,7 @@ CONTAINER = {
     "sequence": int,
     "head": int,
     "epoch": int,
-    "boundary": int,
+    "newest_checkpoint": int,
     "frames_since_checkpoint": int,
     "submissions": int,
     "segments": int,
@@ -238,7 +238,7 @@ def test_recovery(folder: str) -> None:
     assert list(done["recovered"]) == ["number", "cycle", "time", "sequence", "segments", "head"]
     assert done["recovered"]["cycle"] == 1 and done["recovered"]["segments"] == 7
     row = document("container", "describe", number, root=folder)["container"]
-    assert row["online"] and row["boundary"] == done["recovered"]["head"]
+    assert row["online"] and row["newest_checkpoint"] == done["recovered"]["head"]
     assert document("verify", "--deep", root=folder)["verify"]["findings"] == []
     assert (
         "recovered as of flush cycle 1" in run("container", "recover", number, "--yes", "--force", root=folder).stdout

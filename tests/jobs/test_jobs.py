@@ -70,10 +70,10 @@ def test_a_dry_run_tells_of_transactions_that_the_run_then_aborts() -> None:
         transaction, _ = transactions.begin(stream, 0.001)
         moved_on(root.stores.chunks)
         moved_on(root.stores.chunks)
-        (told,) = work.expire(stream, dry_run=True)
+        told = work.expire(stream, dry_run=True)
         assert told.changed and str(transaction.id) in told.detail
         assert transaction.record().status == "open"
-        (done,) = work.expire(stream, dry_run=False)
+        done = work.expire(stream, dry_run=False)
         assert done.changed and transaction.record().status == "aborted"
 
 
@@ -293,7 +293,7 @@ def test_streams_that_cannot_be_looked_at_are_told_and_the_others_done(
 
         monkeypatch.setattr(root.container(broken), "refresh", failing)
         done = list(
-            spread.over_named(root, found, lambda stream: iter([JobOutcome(stream.scope, stream.name, "look")]))
+            spread.over_named(root, found, {"look": lambda stream: JobOutcome(stream.scope, stream.name, "look")})
         )
     assert [(one.scope, one.stream) for one in done] == found and "long" in beside != {name for _, name in found}
     assert {one.stream for one in failures(done)} == beside
@@ -309,7 +309,9 @@ def test_what_is_done_for_many_streams_leaves_together() -> None:
     for number in range(count):
         catalog.create_stream("s", f"stream-{number:03}", retention=StreamRetentionPolicy.by_size(100))
     store.reset()
-    done = list(spread.over_named(root, spread.names(root), partial(work.retain, dry_run=False, period=1800.0)))
+    done = list(
+        spread.over_named(root, spread.names(root), {"retention": partial(work.retain, dry_run=False, period=1800.0)})
+    )
     assert [one.stream for one in done] == [f"stream-{number:03}" for number in range(count)]
     assert all(one.detail.startswith("recorded") for one in done)
     assert store.count("put_if_absent") < count / 2

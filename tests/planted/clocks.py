@@ -207,8 +207,8 @@ BREAKAGES = [
     Breakage(
         name="cuts-recorded-anew-over-others",
         file="pravega_spark/streams/maintenance/recorded_cuts.py",
-        old="            unchanged,\n",
-        new="",
+        old='            Append(self._names[1], Payload(b""), self._records.length),',
+        new='            Append(self._names[1], Payload(b"")),',
         tests=[f"{_STREAMS}two_that_record_anew_at_a_time_do_it_once"],
     ),
     Breakage(

@@ -208,9 +208,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="one-stream-stops-a-job",
-        file="pravega_spark/jobs/work.py",
-        old="    except Exception as error:",
-        new="    except KeyError as error:",
+        file="pravega_spark/jobs/spread.py",
+        old="        except Exception as error:",
+        new="        except KeyError as error:",
         tests=[f"{_POLICIES}::test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others"],
     ),
     Breakage(
@@ -237,8 +237,8 @@ BREAKAGES = [
     Breakage(
         name="batch-write-to-a-sealed-stream-found-at-commit",
         file="pravega_spark/source/sink.py",
-        old="        if writer is None or not stream.is_committed(self._producer_write(writer)):",
-        new="        if writer is not None and not stream.is_committed(self._producer_write(writer)):",
+        old="        if not self._is_idempotent() or not stream.is_committed(replayed):",
+        new="        if self._is_idempotent() and not stream.is_committed(replayed):",
         tests=["tests/source/test_attempts.py::test_a_sealed_stream_is_refused_before_any_task_runs"],
     ),
     Breakage(

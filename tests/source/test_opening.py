@@ -172,7 +172,7 @@ def test_a_scope_that_is_made_alone_is_told_too(tmp_path: Path, caplog: pytest.L
         schema = StructType([StructField("event", StringType()), StructField("stream", StringType())])
         BatchWriter(SourceOptions.parse(place, {}, rows_name_streams=True), schema)
     elif by == "pattern":
-        Selection(SourceOptions.parse({**place, "stream_pattern": ".*"}, {}), "follow").look()
+        Selection(SourceOptions.parse({**place, "stream_pattern": ".*"}, {}), "follow").current()
     else:
         told = SourceOptions.parse({**place, "metadata": "Chunks"}, {})
         assert list(TableReader(told).read(InputPartition(0))) == []

@@ -101,7 +101,7 @@ def look_after(pipe: Connection, url: str, keep: float) -> None:
             outcomes = list(maintain(root, period=PERIOD))
             if time.monotonic() > next_truncation:
                 next_truncation += keep
-                outcomes += work.truncate(stream, False, int((time.time() - keep / 2) * 1000))
+                outcomes.append(work.truncate(stream, False, int((time.time() - keep / 2) * 1000)))
             done["rounds"] += 1
             for outcome in outcomes:
                 _account(outcome, done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from pravega_spark.streams.model.policies import RetentionPolicy
 
 FEW, MANY = 10, 500
 CONTAINERS = 2
+RETENTION = {"retention": partial(work.retain, dry_run=False, period=1800.0)}
 
 
 def opened(store: CountingStore) -> Root:
@@ -46,7 +48,7 @@ def made(count: int) -> CountingStore:
     catalog.create_scope("s")
     for number in range(count):
         catalog.create_stream("s", f"stream-{number}", retention=RetentionPolicy.by_size(100))
-    for outcome in over_named(root, names(root), lambda stream: work.retain(stream, dry_run=False, period=1800.0)):
+    for outcome in over_named(root, names(root), RETENTION):
         assert outcome.error is None and outcome.detail.startswith("recorded")
     for number in range(CONTAINERS):
         root.container(number).checkpoint()
@@ -71,7 +73,7 @@ def infos(root: Root) -> None:
 
 def retention(root: Root) -> None:
     found = names(root)
-    told = list(over_named(root, found, lambda stream: work.retain(stream, dry_run=False, period=1800.0)))
+    told = list(over_named(root, found, RETENTION))
     assert len(told) == len(found) in (FEW, MANY) and not any(outcome.error for outcome in told)
     assert all(outcome.detail.startswith("the last recorded cut is") for outcome in told)
 

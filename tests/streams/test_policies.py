@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -16,6 +17,7 @@ from engine.root import Root
 from engine.settings import Settings
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.jobs import work
+from pravega_spark.jobs.outcome import JobOutcome
 from pravega_spark.jobs.spread import over_named
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.maintenance import retention, scaling
@@ -191,7 +193,29 @@ def test_what_fails_for_one_stream_does_not_keep_a_job_from_the_others(
     monkeypatch.setattr(retention, "retain", some_fail)
     for name in "abc":
         manager.create_stream_with_policy("sc", name, None, RetentionPolicy.by_size(0))
-    found = list(over_named(root, [("sc", name) for name in "abc"], lambda stream: work.retain(stream, False, 0.0)))
+    found = list(
+        over_named(
+            root, [("sc", name) for name in "abc"], {"retention": partial(work.retain, dry_run=False, period=0.0)}
+        )
+    )
     assert [(done.stream, done.error is None) for done in found] == [("a", True), ("b", False), ("c", True)]
     assert (found[1].step, found[1].error) == ("retention", "ZeroDivisionError('what nobody has thought of')")
     assert "failed unexpectedly" in caplog.text
+
+
+def test_a_stream_that_is_deleted_under_a_job_fails_it_only_where_it_was_named(
+    manager: StreamManager, root: Root
+) -> None:
+    for name in "ab":
+        manager.create_stream("sc", name)
+
+    def deleting(stream: Stream) -> JobOutcome:
+        if stream.name == "a":
+            stream.seal()
+            stream.delete()
+        return work.scale(stream, dry_run=False)
+
+    found = [("sc", name) for name in "ab"]
+    assert [done.stream for done in over_named(root, found, {"scaling": deleting})] == ["b"]
+    [failed] = over_named(root, found[:1], {"scaling": deleting}, missing=True)
+    assert failed.step == "scaling" and "does not exist" in str(failed.error)

@@ -20,7 +20,7 @@ from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark import StreamManager
 from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from pravega_spark.streams.pravega_lts.streams import PravegaStreams
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, case, stored
+from tests.archives import ARCHIVES, CHUNKED, ROLLING, case, live_events, stored
 
 Found = dict[int, list[tuple[int, bytes]]]
 """Events by their segments: offset and data."""
@@ -51,7 +51,7 @@ def events(objects: dict[str, bytes]) -> dict[str, str | None]:
             continue
         digest = hashlib.sha256()
         try:
-            for event in streams.stream("demo", name).events():
+            for event in live_events(streams, streams.stream("demo", name)):
                 digest.update(f"{event.segment} {event.offset} {len(event.data)} ".encode() + event.data)
         except ArchiveDamaged:
             continue

@@ -326,6 +326,28 @@ def test_a_cut_between_events_that_is_none_is_refused() -> None:
         manager.stream_cut_at("demo", "rides", 1)
 
 
+def test_cuts_that_are_none_of_the_stream_are_refused() -> None:
+    snapshot = Catalog(PravegaRoot(case(CHUNKED).store())).stream("demo", "scaled").snapshot()
+    for positions in ({7: 0}, {0: 252301}, {1 << 32 | 1: 0}, {0: 5, 2 << 32 | 4: 0}):
+        with pytest.raises(InvalidStreamCut):
+            snapshot.ranges(StreamCut("demo", "scaled", positions), snapshot.tail_cut())
+    with pytest.raises(InvalidStreamCut):
+        snapshot.ranges(StreamCut("demo", "rides", {0: 0}), snapshot.tail_cut())
+    assert snapshot.ranges(snapshot.head_cut(), snapshot.tail_cut())[0] == (0, 252300)
+
+
+def test_without_the_controller_a_cut_within_an_epoch_splits_a_stream_all_the_same() -> None:
+    """Epochs are then those that the names of segments tell, in which a reader leaves all segments of one together."""
+    one = case(ROLLING)
+    lost = ("_system/_tables/scopes", "_system/_tables/demo/streamsInScope", "_system/_tables/demo/scaled/")
+    objects = {name: data for name, data in one.objects.items() if not name.startswith(lost)}
+    scaled, whole = (StreamManager.over(PravegaRoot(stored(each))) for each in (objects, one.objects))
+    middle = StreamCut("demo", "scaled", {1 << 32 | 1: 0, 1 << 32 | 2: 0, 1 << 32 | 3: 0})
+    assert events(scaled, "scaled", start=middle) == events(whole, "scaled", start=middle)
+    with pytest.raises(InvalidStreamCut):
+        events(scaled, "scaled", start=StreamCut("demo", "scaled", {1 << 32 | 1: 0, 2 << 32 | 5: 0}))
+
+
 # --- finding events in bytes -----------------------------------------------------------------------------------------
 
 

@@ -14,17 +14,29 @@ import pytest
 from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.controller_records import RetentionType, ScaleType, StreamState, TransactionStatus
 from chunkstore.pravega.source import ArchiveDamaged
-from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
-from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.model.names import container_of, segment_name
-from pravega_spark.streams.pravega_lts.streams import PravegaEvent, PravegaStreams, decoded
-from tests.archives import ARCHIVES, CHUNKED, ROLLING, Case, case, stored, with_entries
+from pravega_spark.streams.pravega_lts.streams import PravegaStreams, decoded
+from tests.archives import (
+    ARCHIVES,
+    ROLLING,
+    ArchivedEvent,
+    Case,
+    case,
+    live_events,
+    stored,
+    with_entries,
+)
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 
 
 def opened(objects: dict[str, bytes]) -> PravegaStreams:
     return PravegaStreams(open_archive(stored(objects)))
+
+
+def events_of(streams: PravegaStreams, name: str) -> list[ArchivedEvent]:
+    return list(live_events(streams, streams.stream("demo", name)))
 
 
 @pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name)
@@ -50,7 +62,7 @@ def test_every_live_event_is_what_the_server_read(found: tuple[Case, PravegaStre
     due = [(row["segName"], row["offset"], row["len"]) for row in one.rows("readback.jsonl") if row["stream"] == name]
     there = []
     digests = defaultdict[str, Any](hashlib.sha256)
-    for event in streams.stream("demo", name).events():
+    for event in events_of(streams, name):
         segment = segment_name("demo", name, event.segment)
         there.append((segment, event.offset, len(event.data)))
         digests[segment].update(hashlib.sha256(event.data).digest())
@@ -69,36 +81,12 @@ def test_events_of_a_key_are_in_the_order_in_which_they_were_written(
         if row["stream"] == name and row.get("txnState", "committed").lower() == "committed":
             written[row["key"]].append(row["seq"])
     read: dict[str, list[int]] = defaultdict(list)
-    for event in streams.stream("demo", name).events():
+    for event in events_of(streams, name):
         row = json.loads(event.data)
         read[row["key"]].append(row["seq"])
     if name == "truncated":
         written = {key: [seq for seq in seqs if seq >= 1800] for key, seqs in written.items()}
     assert dict(read) == {key: seqs for key, seqs in written.items() if seqs}
-
-
-def test_every_cut_splits_its_stream_as_the_server_said(found: tuple[Case, PravegaStreams]) -> None:
-    one, streams = found
-    for label, row in json.loads(one.expected["cuts.json"]).items():
-        name, _, text = label.partition("/")
-        if name not in STREAMS:
-            continue
-        stream = streams.stream("demo", name)
-        total = sum(1 for _ in stream.events())
-        for which in ("tail", "head"):
-            if not row[which]:
-                continue
-            cut = StreamCut.from_text(row[which])
-            names = {segment_name("demo", name, number): at for number, at in cut.positions.items()}
-            assert ", ".join(f"{segment}={at}" for segment, at in sorted(names.items())) == ", ".join(
-                sorted(row[which + "Positions"].strip("{}").split(", ")) if row[which + "Positions"] != "{}" else []
-            )
-            before = {(e.segment, e.offset) for e in stream.events(end=cut)}
-            behind = {(e.segment, e.offset) for e in stream.events(start=cut)}
-            assert not before & behind and len(before) + len(behind) == total
-            count = text.partition("-")[0]
-            if which == "tail" and count.isdigit() and name != "truncated":
-                assert len(before) == int(count), label
 
 
 def test_heads_and_tails(found: tuple[Case, PravegaStreams]) -> None:
@@ -153,24 +141,6 @@ def test_the_key_value_table(found: tuple[Case, PravegaStreams]) -> None:
         )
 
 
-def test_cuts_that_are_none_of_the_stream_are_refused() -> None:
-    streams = opened(case(CHUNKED).objects)
-    scaled = streams.stream("demo", "scaled")
-    for positions in ({7: 0}, {0: 252301}, {1 << 32 | 1: 0}, {0: 5, 2 << 32 | 4: 0}):
-        with pytest.raises(InvalidStreamCut):
-            scaled.ranges(StreamCut("demo", "scaled", positions))
-    with pytest.raises(InvalidStreamCut):
-        scaled.ranges(StreamCut("demo", "rides", {0: 0}))
-    assert scaled.ranges(UNBOUNDED, UNBOUNDED)[0] == (0, 252300)
-
-
-def test_a_cut_before_the_head_begins_at_the_head() -> None:
-    truncated = opened(case(CHUNKED).objects).stream("demo", "truncated")
-    whole = truncated.ranges()
-    assert truncated.ranges(StreamCut("demo", "truncated", {0: 0, 1: 0})) == whole
-    assert all(low == high for low, high in truncated.ranges(end=StreamCut("demo", "truncated", {0: 9, 1: 9})).values())
-
-
 def test_without_the_controller_names_of_segments_tell() -> None:
     """As where its tables were never flushed: what is not known is said."""
     one = case(ROLLING)
@@ -179,14 +149,10 @@ def test_without_the_controller_names_of_segments_tell() -> None:
     assert "demo" in streams.scopes()
     assert [name for name in streams.streams("demo") if name in STREAMS] == STREAMS
     assert any("scope 'demo'" in text or "scopes" in text for text in streams.unknown)
-    scaled, whole = streams.stream("demo", "scaled"), opened(one.objects).stream("demo", "scaled")
+    scaled = streams.stream("demo", "scaled")
     assert any("epochs are not known" in text for text in scaled.unknown)
     assert scaled.sealed is None
-    assert list(scaled.events()) == list(whole.events())
-    middle = StreamCut("demo", "scaled", {1 << 32 | 1: 0, 1 << 32 | 2: 0, 1 << 32 | 3: 0})
-    assert list(scaled.events(middle)) == list(whole.events(middle))
-    with pytest.raises(InvalidStreamCut, match="not known"):
-        list(scaled.events(StreamCut("demo", "scaled", {1 << 32 | 1: 0, 2 << 32 | 5: 0})))
+    assert events_of(streams, "scaled") == events_of(opened(one.objects), "scaled")
 
 
 def test_a_segment_of_the_stream_that_is_not_there_is_an_error() -> None:
@@ -194,14 +160,14 @@ def test_a_segment_of_the_stream_that_is_not_there_is_an_error() -> None:
     objects = {name: data for name, data in one.objects.items() if not name.startswith("demo/scaled/2.#epoch.1")}
     objects = {name: data for name, data in objects.items() if "containers/metadata" not in name}
     with pytest.raises(ArchiveDamaged, match=r"demo/scaled/2\.#epoch\.1"):
-        list(opened(objects).stream("demo", "scaled").events())
+        events_of(opened(objects), "scaled")
 
 
 def test_a_first_chunk_that_is_not_truncated_must_be_there() -> None:
     objects = dict(case(ROLLING).objects)
     del objects["demo/rides/0.#epoch.0$offset.0"]
     with pytest.raises(ArchiveDamaged, match=r"demo/rides/0\.#epoch\.0.*missing"):
-        list(opened(objects).stream("demo", "rides").events())
+        events_of(opened(objects), "rides")
 
 
 def test_a_sealed_segment_that_lost_its_end_is_an_error() -> None:
@@ -209,14 +175,14 @@ def test_a_sealed_segment_that_lost_its_end_is_an_error() -> None:
     name = "demo/scaled/1.#epoch.1$offset.0"
     objects[name] = objects[name][:-10]
     with pytest.raises(ArchiveDamaged, match="sealed"):
-        list(opened(objects).stream("demo", "scaled").events())
+        events_of(opened(objects), "scaled")
 
 
 # --- what was not flushed --------------------------------------------------------------------------------------------
 
 
-def all_events(streams: PravegaStreams) -> dict[str, list[PravegaEvent]]:
-    return {name: list(streams.stream("demo", name).events()) for name in STREAMS}
+def all_events(streams: PravegaStreams) -> dict[str, list[ArchivedEvent]]:
+    return {name: events_of(streams, name) for name in STREAMS}
 
 
 def without(objects: dict[str, bytes], *starts: str) -> dict[str, bytes]:
@@ -302,7 +268,7 @@ def test_tables_that_were_not_flushed_as_far_as_their_indexes() -> None:
             assert set(STREAMS) <= set(streams.streams("demo"))
             for stream in STREAMS:
                 try:
-                    assert list(streams.stream("demo", stream).events()) == due[stream], (name, entry.offset)
+                    assert events_of(streams, stream) == due[stream], (name, entry.offset)
                 except ArchiveDamaged as error:
                     assert f"/{stream}/metadata" in name
                     assert "'truncation'" in str(error) or "no record says that it is truncated" in str(error)

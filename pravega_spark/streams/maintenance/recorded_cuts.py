@@ -27,7 +27,6 @@ from engine.state.operations import (
     TruncateSegment,
     UpdateKind,
 )
-from engine.state.segments import Segment
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.index import UNKNOWN_APPEND, IndexReader, IndexRecord, encode_records
 from pravega_spark.streams.model.readback import readable
@@ -87,11 +86,11 @@ def recording(key: str, cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> l
 def contents(cuts: Sequence[tuple[int, int, Mapping[int, int]]]) -> tuple[bytes, bytes]:
     """The content of the segments with the cuts and with their records. cuts: time (ms), bytes before it, and
     positions of each, in the order of times and sizes."""
-    rows, content = [], b""
+    rows, content = [], bytearray()
     for time_ms, size, positions in cuts:
         rows.append((size, len(content), time_ms, UNKNOWN_APPEND))
         content += encode_recorded(positions)
-    return content, encode_records(np.array(rows))
+    return bytes(content), encode_records(np.array(rows))
 
 
 def encode_recorded(positions: Mapping[int, int]) -> bytes:
@@ -138,7 +137,10 @@ class RecordedCuts:
         self._stream = snapshot.stream
         self._names = _names(self._stream.key)
         known = self._stream.container.activated(self._names, snapshot.state)
-        self._cuts, self._records = (known[name] for name in self._names)
+        cuts, self._records = (known[name] for name in self._names)
+        self._length = cuts.length if cuts is not None else 0  # bytes of all cuts
+        start, end = (self._records.start_offset, self._records.length) if self._records is not None else (0, 0)
+        self._first, self._end = start // RECORD_SIZE, end // RECORD_SIZE
         self._index: IndexReader | None = None
         self._following: Recorded | None = None
         if following is not None:
@@ -192,9 +194,7 @@ class RecordedCuts:
         """The cut itself."""
         if recorded == self._following:
             return self._following_cut
-        place = self._row(recorded.number)[1]
-        last = recorded.number + 1 == self._end
-        end = self._known(self._cuts).length if last else self._row(recorded.number + 1)[1]
+        place, end = self._place(recorded.number), self._place(recorded.number + 1)
         return self._decoded(self._stream.container.read(self._names[0], place, end), place)
 
     def _decoded(self, data: bytes, place: int) -> StreamCut:
@@ -205,9 +205,7 @@ class RecordedCuts:
         stream, last = self._stream, self._end
         for first in range(self._first, last, _BLOCK):
             rows = self._reader().records(first, min(first + _BLOCK, last)).tolist()
-            following = first + len(rows)
-            end = self._known(self._cuts).length if following == last else self._row(following)[1]
-            content = stream.container.read(self._names[0], rows[0][1], end)
+            content = stream.container.read(self._names[0], rows[0][1], self._place(first + len(rows)))
             places = [place - rows[0][1] for _, place, _, _ in rows] + [len(content)]
             for number, (size, _, time_ms, _) in enumerate(rows):
                 data = content[places[number] : places[number + 1]]
@@ -217,13 +215,12 @@ class RecordedCuts:
 
     def record(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
         """The operations that record a cut. They fail with BadOffset if another process recorded one meanwhile."""
-        cuts, records = self._cuts, self._records
+        records = self._records
         if self.last_time is not None and not is_plausible(self.last_time / 1000, time_ms / 1000):
             return self._record_anew(positions, size, time_ms)
-        operations: list[Operation] = [] if cuts is not None else [CreateSegment(name) for name in self._names]
-        place, index = (cuts.length if cuts is not None else 0), (records.length if records is not None else 0)
-        moment = self._moment(time_ms)
-        row = np.array([[size, place, moment, UNKNOWN_APPEND]])
+        operations: list[Operation] = [] if records is not None else [CreateSegment(name) for name in self._names]
+        index, moment = (records.length if records is not None else 0), self._moment(time_ms)
+        row = np.array([[size, self._length, moment, UNKNOWN_APPEND]])
         return [
             *operations,
             Append(self._names[0], Payload(encode_recorded(positions))),  # the record tells whether it is the next one
@@ -233,19 +230,12 @@ class RecordedCuts:
     def _record_anew(self, positions: Mapping[int, int], size: int, time_ms: int) -> list[Operation]:
         """The same if the last time is in the future, by a clock that was wrong (W13). As times must not descend,
         all cuts are recorded again, those of the future with the present time."""
-        rows, contents, place = [], [], 0
-        known = [(found.size, min(found.time, time_ms), cut.positions) for found, cut in self.all()]
-        for before, moment, where in [*known, (size, time_ms, positions)]:
-            rows.append([before, place, moment, UNKNOWN_APPEND])
-            contents.append(encode_recorded(where))
-            place += len(contents[-1])
-        unchanged = Append(self._names[1], Payload(b""), self._known(self._records).length)
+        assert self._records is not None
+        known = [(min(found.time, time_ms), found.size, cut.positions) for found, cut in self.all()]
         return [
-            unchanged,
+            Append(self._names[1], Payload(b""), self._records.length),  # rejects the commit unless it is unchanged
             *map(DeleteSegment, self._names),
-            *map(CreateSegment, self._names),
-            Append(self._names[0], Payload(b"".join(contents)), 0),
-            Append(self._names[1], Payload(encode_records(np.array(rows))), 0, _latest(time_ms, size)),
+            *recording(self._stream.key, [*known, (time_ms, size, positions)]),
         ]
 
     def forget(self, size: int) -> list[Operation]:
@@ -253,23 +243,10 @@ class RecordedCuts:
         following = min(self._of_size(size + 1), self._end)
         if following <= self._first:
             return []
-        end = self._known(self._cuts).length if following == self._end else self._row(following)[1]
-        return [TruncateSegment(self._names[0], end), TruncateSegment(self._names[1], following * RECORD_SIZE)]
+        end, records = self._place(following), following * RECORD_SIZE
+        return [TruncateSegment(self._names[0], end), TruncateSegment(self._names[1], records)]
 
     # --- the records -------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _known(segment: Segment | None) -> Segment:
-        assert segment is not None
-        return segment
-
-    @property
-    def _first(self) -> int:
-        return self._records.start_offset // RECORD_SIZE if self._records is not None else 0
-
-    @property
-    def _end(self) -> int:
-        return self._records.length // RECORD_SIZE if self._records is not None else 0
 
     def _reader(self) -> IndexReader:
         if self._index is None:
@@ -300,6 +277,10 @@ class RecordedCuts:
         last = self.last_time
         wrong = last is not None and not is_plausible(last / 1000, time_ms / 1000)
         return time_ms if last is None or wrong else max(time_ms, last)
+
+    def _place(self, number: int) -> int:
+        """Where the cut of this number begins; of the number after the last one, where that ends."""
+        return self._length if number == self._end else self._row(number)[1]
 
     def _row(self, number: int) -> list[int]:
         row: list[int] = self._reader().records(number, number + 1)[0].tolist()

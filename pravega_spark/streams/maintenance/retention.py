@@ -192,12 +192,9 @@ class _Plan:
         return f"no recorded stream cut {self._keeps()}"
 
     def _keeps(self) -> str:
-        limit = self._policy.limit
-        return (
-            f"has at least {size_text(limit)} after it"
-            if self._by_size
-            else f"is at least {duration_text(limit / 1000)} old"
-        )
+        if self._by_size:
+            return f"has at least {size_text(self._policy.limit)} after it"
+        return f"is at least {duration_text(self._policy.limit / 1000)} old"
 
     def _unplaced(self, name: str, problem: str) -> str:
         """The notice about a subscriber whose position does not fit the stream."""

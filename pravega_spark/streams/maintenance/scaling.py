@@ -134,13 +134,10 @@ def _age(epoch: EpochRecord, now: int) -> float:
     return 1000 * age(epoch.created / 1000, now / 1000, math.inf)
 
 
-def _agreed(stream: Stream) -> int:
-    return int(stream.container.storage_clock.agreed("the stream is not scaled") * 1000)
-
-
 def planned(stream: Stream, now: int | None = None) -> Scaling | None:
     """The due step of a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
-    moment = _agreed(stream) if now is None else now
+    clock = stream.container.storage_clock
+    moment = int(clock.agreed("the stream is not scaled") * 1000) if now is None else now
     record = stream.snapshot().record
     if record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN:
         return None

@@ -13,7 +13,6 @@ from chunkstore.decoding import InvalidData
 from engine.errors import BadKeyVersion, understanding
 from engine.state.operations import PutEntry
 from engine.state.state import NOT_EXISTS
-from engine.state.tables import Entry
 from pravega_spark.errors import InvalidStreamCut, StreamError
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import Comparison
@@ -108,12 +107,10 @@ def subscribe(stream: Stream, name: str, cut: StreamCut, *, restart: bool = Fals
 
 def unsubscribe(stream: Stream, name: str) -> bool:
     """Remove a subscriber. False if there is none of this name."""
-    entry = _entry(stream, name)
-    while entry is not None and entry.value is not None:
+    while (stored := _stored(stream, name)) is not None:
         with suppress(BadKeyVersion):
-            stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), None, entry.version)])
+            stream.container.commit([PutEntry(SUBSCRIBERS, _key(stream, name), None, stored[1])])
             return True
-        entry = _entry(stream, name)
     return False
 
 
@@ -128,17 +125,17 @@ def release(stream: Stream, name: str, cut: StreamCut) -> None:
     snapshot.check(cut)
     snapshot.check_boundaries(cut)  # retention may truncate there
     while True:
-        entry = _entry(stream, name)
-        if entry is None or entry.value is None:
+        stored = _stored(stream, name)
+        if stored is None:
             raise NotSubscribed(stream.key, name)
-        last = decode_subscriber(entry.value, _key(stream, name))
+        last, version = decode_subscriber(stored[0], _key(stream, name)), stored[1]
         if cut == last:
             return
         fits = not _position(snapshot, last).problem
         if fits and snapshot.record.history.compare(cut.positions, last.positions) is not Comparison.EQUAL_OR_AFTER:
             raise InvalidStreamCut(f"stream cut {cut} is before {last}, which subscriber {name} has released already")
         with suppress(BadKeyVersion):
-            stream.container.commit([_put(stream, name, cut, entry.version)])
+            stream.container.commit([_put(stream, name, cut, version)])
             return
 
 
@@ -154,6 +151,8 @@ def _put(stream: StreamLocation, name: str, cut: StreamCut, expected: int | None
     return PutEntry(SUBSCRIBERS, key, data, expected)
 
 
-def _entry(stream: StreamLocation, name: str) -> Entry | None:
+def _stored(stream: StreamLocation, name: str) -> tuple[bytes, int] | None:
+    """The released cut of a subscriber as it is stored, and the version of its entry; None if there is none."""
     container, key = stream.container, _key(stream, name)
-    return container.entries(SUBSCRIBERS, [key], container.refresh())[key]
+    entry = container.entries(SUBSCRIBERS, [key], container.refresh())[key]
+    return (entry.value, entry.version) if entry is not None and entry.value is not None else None

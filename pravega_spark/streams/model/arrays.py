@@ -9,6 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+"""The types of columns of strings."""
+
 
 def arrow_array(values: np.ndarray) -> pa.Array:
     """An array of the same numbers or booleans, without nulls. Shares memory with numbers that lie close together."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pravega_spark.streams.model.arrays import arrow_array, numpy_values
+from pravega_spark.streams.model.arrays import TEXTS, arrow_array, numpy_values
 from pravega_spark.streams.model.routing import SEED, hash_key
 
 _C1 = np.uint64(0x87C37B91114253D5)
@@ -29,7 +29,7 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def _large(keys: pa.Array) -> pa.Array:
-    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type) or pa.types.is_string_view(keys.type)):
+    if keys.type not in TEXTS:
         raise TypeError(f"column routing_key must hold strings, not {keys.type}: cast it to string")
     return keys.cast(pa.large_string())
 

@@ -171,29 +171,20 @@ class StreamRecord:
 
     def encode(self) -> bytes:
         """The table entry's value. Raises UnreadableRecord."""
-        return readable("the record of a stream", self, StreamRecord._encoded, self._read_back)
-
-    def _read_back(self, data: bytes) -> StreamRecord:
-        return self._decoded(unpack(data), self.version)
+        return readable(
+            "the record of a stream",
+            self,
+            StreamRecord._encoded,
+            lambda data: self._decoded(unpack(data), self.version),
+        )
 
     def _encoded(self) -> bytes:
-        fields = {
-            "format": FORMAT,
-            "id": self.id,
-            "created": self.created,
-            "epochs": list(_plain_epochs(self.epochs)),
-            "scaling": astuple(self.scaling),
-            "retention": astuple(self.retention) if self.retention is not None else None,
-            "tags": self.tags,
-            "sealed": self.sealed,
-            "head": self.head,
-            "ended": self.ended,
-            "passed": self.passed,
-            "generations": self.generations,
-            "first_number": self.first_number,
-        }
-        if self.unknown:
-            fields["unknown"] = self.unknown
+        fields = {"format": FORMAT} | {name: getattr(self, name) for name in _FIELDS}
+        fields |= {"epochs": list(_plain_epochs(self.epochs)), "scaling": astuple(self.scaling)}
+        if self.retention is not None:
+            fields["retention"] = astuple(self.retention)
+        if not self.unknown:
+            del fields["unknown"]
         return bytes(msgpack.packb(fields))
 
     def checked(self, stream: str) -> bytes:
@@ -293,10 +284,11 @@ _FIELDS: dict[str, Reader] = {
     "head": _POSITIONS,
     "ended": reader(dict[Natural, Ended]),
     "passed": reader(int),
+    "generations": reader(tuple[Generation, ...]),
     "first_number": reader(Natural),
     "unknown": reader(tuple[str, ...]),
-    "generations": reader(tuple[Generation, ...]),
 }
+"""The stored fields, in the order in which they are stored, and how each is read."""
 
 
 def former_segments(record: StreamRecord, numbers: Iterable[int]) -> list[int]:

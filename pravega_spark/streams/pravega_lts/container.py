@@ -11,8 +11,8 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import immutables
@@ -26,10 +26,9 @@ from chunkstore.read_only import RootReadOnly
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
-from engine.logs.frames import START, Position
+from engine.logs.frames import START
 from engine.settings import Settings
 from engine.state.index_records import RECORD_SIZE
-from engine.state.operations import Operation
 from engine.state.segment_map import SegmentMap
 from engine.state.segments import Extent, Extents, Segment
 from engine.state.state import EMPTY, State
@@ -101,17 +100,16 @@ class PravegaContainer:
 
     # --- what it has -------------------------------------------------------------------------------------------
 
-    @property
-    def generation(self) -> str:
-        return ""
+    generation = ""
+    head = START
+    outstanding = 0
+    offline = False
+    failure = None
+    failures: Mapping[str, str] = MappingProxyType({})
 
     @property
     def state(self) -> State:
         return self._state
-
-    @property
-    def head(self) -> Position:
-        return START
 
     def refresh(self) -> State:
         return self._state
@@ -121,22 +119,6 @@ class PravegaContainer:
 
     def due_in(self, latency: float) -> float:
         return latency
-
-    @property
-    def outstanding(self) -> int:
-        return 0
-
-    @property
-    def offline(self) -> bool:
-        return False
-
-    @property
-    def failure(self) -> None:
-        return None
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        return {}
 
     def due(self, checkpoints: Sequence[ObjectInfo]) -> dict[str, bool]:
         return {}
@@ -215,11 +197,13 @@ class PravegaContainer:
             raise SegmentNotFound(segment)
         return found
 
-    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
-        return self.activated(segments)
-
     def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
-        return {name: self._segment(name) for name in segments}
+        for name in segments:
+            if name not in self._segments:
+                self._segments[name] = self._found(name)
+        return {name: self._segments[name] for name in segments}
+
+    infos = activated
 
     def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
         """The stored attributes. Event counts are not recomputed."""
@@ -228,11 +212,6 @@ class PravegaContainer:
         return plain if attributes is None else {key: plain[key] for key in attributes if key in plain}
 
     known_attributes = attributes
-
-    def _segment(self, name: str) -> Segment | None:
-        if name not in self._segments:
-            self._segments[name] = self._found(name)
-        return self._segments[name]
 
     def _found(self, name: str) -> Segment | None:
         there = self.archive.segments().get(name)
@@ -291,8 +270,8 @@ class PravegaContainer:
             index, end, _, _ = index_events(read, start, _trusted(segment.extents, start, found, overruns), _SALVAGED)
         if problem is None and end < segment.length:
             problem = self.archive.segment(name).problem or ArchiveDamaged("its end is missing")
-        if problem is not None and end == start and there == segment.length and self._is_bytes(segment):
-            return segment
+        if problem is not None and end == start and there == segment.length and not self.archive.segment(name).problem:
+            return segment  # all of its objects exist, so it may be of a byte stream
         self._indexes[name] = index
         if problem is not None:
             self._lose(Loss(f"{stream.scope}/{stream.name}", name, end, segment.length, str(problem)))
@@ -311,10 +290,6 @@ class PravegaContainer:
             if size < extent.length:
                 break
         return end
-
-    def _is_bytes(self, segment: Segment) -> bool:
-        """Whether a segment without a valid event may be of a byte stream: all of its objects exist."""
-        return self.archive.segment(segment.name).problem is None
 
     def _lose(self, loss: Loss) -> None:
         logger.warning("%s: %s", self._where, loss)
@@ -421,13 +396,7 @@ class PravegaContainer:
 
     commit = create_segment = append = seal = merge = truncate = delete = update_attributes = put_entries = _refuse
     flush = checkpoint = truncate_log = collect_garbage = expire_transients = repair = fail = _refuse
-    follow = changed_entries = _refuse
-
-    def submit(self, operations: Sequence[Operation]) -> Future[Any]:
-        raise RootReadOnly(self._where)
-
-    def submit_append(self, segment: str, data: bytes | bytearray | memoryview) -> Future[Any]:
-        raise RootReadOnly(self._where)
+    submit = submit_append = follow = changed_entries = _refuse
 
     def idle_transients(self) -> dict[str, Segment]:
         return {}

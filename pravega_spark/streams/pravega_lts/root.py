@@ -82,20 +82,15 @@ class PravegaRoot(ForeignRoot):
     def losses(self) -> tuple[str, ...]:
         return tuple(map(str, self._view.losses)) if self._view is not None else ()
 
-    def check_writable(self) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)
+
+    check_writable = recover = repair = _refuse
 
     def open_private(self, number: int) -> Container:
         return self.container(number)
 
-    def restart(self, number: int) -> Container:
-        return self.container(number)
-
-    def recover(self, container: int, *, force: bool = False) -> NoReturn:
-        raise RootReadOnly(self.stores.chunks.root)
-
-    def repair(self, container: int, address: int, *, dry_run: bool = False) -> NoReturn:
-        raise RootReadOnly(self.stores.chunks.root)
+    restart = open_private
 
     def close(self) -> None:
         self.stores.chunks.close()

@@ -1,14 +1,13 @@
-"""The streams in the long-term storage of a Pravega: their epochs, cuts and events, read in place.
+"""The streams in the long-term storage of a Pravega: their epochs, head, tail and segments.
 
-Reads deliver the same events as the original: the segments of the stream's epochs from its truncation on, in the
-order of their ids, so that each key's events are in order. Uncommitted transactions and deleted data are not part of
-it. If the controller's tables are missing, segments' names are used, and `unknown` lists what they do not contain.
-Missing data raises ArchiveDamaged when it is read.
+A stream has the segments of its epochs from its truncation on, in the order of their ids, so that each key's events
+are in order. Uncommitted transactions and deleted data are not part of it. If the controller's tables are missing,
+segments' names are used, and `unknown` lists what they do not contain. Missing data raises ArchiveDamaged when it is
+read.
 """
 
 from __future__ import annotations
 
-import functools
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +23,9 @@ from chunkstore.pravega.controller_records import ControllerEpoch, StreamState, 
 from chunkstore.pravega.controller_tables import ControllerTables, Ids, StreamRecords, TableRecords
 from chunkstore.pravega.reader_groups import GroupPositions
 from chunkstore.pravega.source import ArchiveDamaged
-from pravega_spark.errors import InvalidStreamCut, ScopeNotFound, StreamNotFound
+from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.segment_ids import segment_label
-from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.names import container_of, parse_segment_name, segment_name
@@ -40,14 +39,6 @@ _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
 _TABLE = "_kvtable"
 _GROUP = "_RG"  # prefix of the stream with a reader group's state
-
-
-class PravegaEvent(NamedTuple):
-    """An event: the id of its segment, the offset of its header, and its payload."""
-
-    segment: int
-    offset: int
-    data: bytes
 
 
 class PravegaTransaction(NamedTuple):
@@ -84,10 +75,11 @@ class PravegaStreams:
         self._tables = ControllerTables(archive)
         known = self._salvaged(self._tables.scopes)
         self._scopes: dict[str, uuid.UUID] = known or {}
+        self._all_scopes = known is not None and known.whole
         self._named: dict[str, dict[str, list[str]]] = {}
         for name in archive.segments():
             self._add_named(name)
-        self._not_there = (*self._containers(), *self._unknown(known is not None and known.whole))
+        self._not_there = (*self._containers(), *self._unknown())
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -208,12 +200,11 @@ class PravegaStreams:
             return  # of a table, or of a container
         self._named.setdefault(found.scope, {}).setdefault(found.stream, []).append(name)
 
-    def _unknown(self, all_scopes: bool) -> Iterator[str]:
-        self._all_scopes = all_scopes
-        if not all_scopes:
+    def _unknown(self) -> Iterator[str]:
+        if not self._all_scopes:
             yield "the controller's table of scopes or its end is missing: other scopes are known by names of segments"
         for scope, number in self._scopes.items():
-            known = self._salvaged(functools.partial(self._tables.streams, scope, number))
+            known = self._salvaged(partial(self._tables.streams, scope, number))
             if known is None:
                 yield f"the controller's table of the streams in scope {scope!r} is missing: names of segments are used"
             elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
@@ -333,52 +324,14 @@ class PravegaStream:
         """The chunks of a segment."""
         return self._segment(number).chunks
 
-    def check_cut(self, cut: StreamCut) -> None:
-        """Raise InvalidStreamCut unless it is a cut of this stream."""
-        if cut is UNBOUNDED:
-            return
-        if (cut.scope, cut.stream) != (self.scope, self.name):
-            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}")
-        problem = None
-        if self._epochs is not None and cut.positions and not set(self._later) & cut.positions.keys():
-            problem = self._epochs.problem(cut.positions)
-        for number, offset in cut.positions.items():
-            if number in self.segments and offset > self._length(number):
-                problem = (
-                    f"segment {segment_label(number)} has {self._length(number)} bytes; {offset} is behind its end"
-                )
-        if problem is not None:
-            raise InvalidStreamCut(f"{cut} is not a stream cut of {self.scope}/{self.name}: {problem}")
-
-    def ranges(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> dict[int, tuple[int, int]]:
-        """The range of each segment between two cuts, in the order of ids. UNBOUNDED: the head, the tail.
-
-        What lies before the head is left out. Raises InvalidStreamCut, ArchiveDamaged.
-        """
-        for cut in (start, end):
-            self.check_cut(cut)
-        low, high = self._places(start, first=True), self._places(end, first=False)
-        found = {}
-        for number in self.segments:
-            begin = max(low(number), self._start(number, self._truncated.get(number, 0)))
-            found[number] = begin, max(begin, min(high(number), self._length(number)))
-        return found
-
-    def events(self, start: StreamCut = UNBOUNDED, end: StreamCut = UNBOUNDED) -> Iterator[PravegaEvent]:
-        """The events between two cuts, segment after segment. Raises InvalidStreamCut, ArchiveDamaged."""
-        for number, (low, high) in self.ranges(start, end).items():
-            name = self._segment(number).name
-            for offset, data in decoded(partial(self._archive.read, name), name, low, high, self._length(number)):
-                yield PravegaEvent(number, offset, data)
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The live range of each segment, in the order of ids. Raises ArchiveDamaged."""
+        return {number: self.bounds(number) for number in self.segments}
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Start and end of a segment. Raises ArchiveDamaged."""
         length = self._length(number)
         return self._start(number, self._truncated.get(number, 0)), length
-
-    def read(self, number: int, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a segment, the content of a byte stream."""
-        return self._archive.read(self._segment(number).name, start, end) if start < end else b""
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
@@ -459,26 +412,6 @@ class PravegaStream:
                 "sealed"
             )
         return segment.length
-
-    def _places(self, cut: StreamCut, first: bool) -> Callable[[int], int]:
-        """The position of a cut in each segment: 0 if the cut is before it, its end if the cut is after it."""
-        if cut is UNBOUNDED or not cut.positions:
-            return (lambda number: 0) if first and cut is UNBOUNDED else self._length
-        behind = set(self._epochs.before(cut.positions)) if self._epochs is not None else set()
-        newest = max(cut.positions)
-
-        def place(number: int) -> int:
-            if number in cut.positions:
-                return max(cut.positions[number], 0)
-            if number in behind:
-                return self._length(number)
-            if self._epochs is None or number in self._later:
-                if min(cut.positions) < number < newest:
-                    raise InvalidStreamCut(f"{cut}: whether segment {segment_label(number)} is before it is not known")
-                return self._length(number) if number < newest else 0
-            return 0
-
-        return place
 
     def _cut(self, positions: Mapping[int, int]) -> StreamCut:
         return StreamCut(self.scope, self.name, positions)

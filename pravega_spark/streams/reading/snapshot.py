@@ -179,11 +179,8 @@ class Snapshot:
 
     def _truncated(self, start: Positions) -> str:
         """A note for an error about a start that may be the default."""
-        return (
-            ", which is the head of the stream: what came before was truncated"
-            if start == self.head_cut().positions
-            else ""
-        )
+        is_head = start == self.head_cut().positions
+        return ", which is the head of the stream: what came before was truncated" if is_head else ""
 
     def available(
         self, ranges: Mapping[int, tuple[int, int]], fail_on_data_loss: bool = True

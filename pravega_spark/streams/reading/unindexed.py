@@ -77,7 +77,6 @@ class UnindexedEvents:
         size, base, whole = self._large, self._at, self._partial
         self._at, self._partial, self._have, self._large = base + size, [], 0, 0
         self._index.add(np.array([base + size], np.int64))
-        leaves_out = self._wanted is not None and size - HEADER_SIZE > self._wanted
-        data = memoryview(b"" if leaves_out else b"".join(whole))
+        data = memoryview(b"".join(whole))  # empty if it is left out
         starts, lengths = np.zeros(1, np.int64), np.array([size - HEADER_SIZE])
         return Events(self._part.segment_id, base, data, starts, lengths, True)

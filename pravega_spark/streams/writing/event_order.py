@@ -118,47 +118,36 @@ class StoredOrder:
         self._container = snapshot.stream.container
         self._names = order_segments(snapshot.stream.key)
         known = self._container.activated(self._names, snapshot.state)
-        self._content, self._indexed = (known[name] for name in self._names)
-        self._index: IndexReader | None = None
-        if self._indexed is not None:
-            index = self._indexed
-            self._index = IndexReader(
-                lambda start, end: self._container.read(index.name, start, end), index.start_offset, index.length
-            )
+        content, indexed = (known[name] for name in self._names)
+        self._begin, self._length = (content.start_offset, content.length) if content is not None else (0, 0)
+        start, end = (indexed.start_offset, indexed.length) if indexed is not None else (0, 0)
+        self._first, self._end = start // RECORD_SIZE, end // RECORD_SIZE
+        self._index = IndexReader(lambda low, high: self._container.read(self._names[1], low, high), start, end)
 
     @property
     def has_entries(self) -> bool:
         """Whether anything is stored."""
-        return self._content is not None and self._content.start_offset < self._content.length
+        return self._begin < self._length
 
     def of(self, append: int) -> Interleaving | None:
         """The interleaving of the append with this number, if stored. Raises SegmentTruncated, DataCorruption."""
-        if self._index is None or self._content is None or self._indexed is None:
-            return None
         place = self._index.position_of_append(append)
-        if place * RECORD_SIZE >= self._indexed.length:
+        if place >= self._end:
             return None
         end, _, _, found = self._index.records(place, place + 1)[0].tolist()
         if found != append:
             return None
-        start = self._start(place)
-        return Interleaving.decode(
-            self._container.read(self._names[0], start, end), f"{self._names[0]}, offset {start}"
-        )
+        start, name = self._start(place), self._names[0]
+        return Interleaving.decode(self._container.read(name, start, end), f"{name}, offset {start}")
 
     def _start(self, place: int) -> int:
         """Where the entry of a record starts: the end of the entry before it."""
-        assert self._index is not None and self._content is not None and self._indexed is not None
-        first = self._indexed.start_offset // RECORD_SIZE
-        return int(self._index.records(place - 1, place)[0, 0]) if place > first else self._content.start_offset
+        return int(self._index.records(place - 1, place)[0, 0]) if place > self._first else self._begin
 
     def truncation(self, append: int | None) -> list[Operation]:
         """The operations that delete the entries of the appends before this number; None: all entries."""
-        if self._index is None or self._content is None or self._indexed is None:
+        place = self._end if append is None else self._index.position_of_append(append)
+        if place == self._first:
             return []
-        end = self._indexed.length // RECORD_SIZE
-        place = end if append is None else self._index.position_of_append(append)
-        if place == self._indexed.start_offset // RECORD_SIZE:
-            return []
-        offset = self._content.length if place == end else self._start(place)
+        offset = self._length if place == self._end else self._start(place)
         return [TruncateSegment(self._names[0], offset), TruncateSegment(self._names[1], place * RECORD_SIZE)]

@@ -29,10 +29,6 @@ class OutcomeRetry:
         self._advice = advice
         self._since: float | None = None
 
-    def __bool__(self) -> bool:
-        """Whether an outcome was unknown."""
-        return self._since is not None
-
     def wait_or_raise(self, error: OutcomeUnknown) -> None:
         """Return if the change may be retried. Raises OutcomeUnknown after the timeout."""
         now = self._container.clock()

@@ -108,13 +108,12 @@ class TransactionRecord(NamedTuple):
 
     def encode(self) -> bytes:
         """The table entry's value. Raises UnreadableRecord."""
-        return readable("the record of a transaction", self, TransactionRecord._encoded, self._read_back)
-
-    def _encoded(self) -> bytes:
-        return bytes(msgpack.packb([FORMAT, *self[:-1]]))
-
-    def _read_back(self, data: bytes) -> TransactionRecord:
-        return self._decoded(data, self.version)
+        return readable(
+            "the record of a transaction",
+            self,
+            lambda record: bytes(msgpack.packb([FORMAT, *record[:-1]])),
+            lambda data: self._decoded(data, self.version),
+        )
 
     @classmethod
     def decode(cls, data: bytes, version: int, key: str) -> TransactionRecord:
@@ -281,11 +280,8 @@ class Transaction:
         records = {number: self._records(number, known) for number in used}
         for number in numbers:
             operations += self._merge(number, targets.get(number), known, records.get(number))
-        interleaving = (
-            Interleaving.of_appends([targets[number] for number in used], list(records.values()))
-            if len(used) > 1
-            else None
-        )
+        into = [targets[number] for number in used]
+        interleaving = Interleaving.of_appends(into, list(records.values())) if len(used) > 1 else None
         return operations + order_operations(self.stream.container, self.stream.key, interleaving) + after
 
     def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
@@ -373,14 +369,6 @@ def _readable(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Trans
         raise unreadable
 
 
-def _told(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, TransactionRecord]]:
-    """The same in the order of the keys; a damaged record is only logged."""
-    try:
-        yield from _readable(sorted(entries))
-    except DataCorruption as error:
-        logger.warning("%s", str(error))
-
-
 class OpenTransaction(NamedTuple):
     """An open transaction, and the bytes written to it, event headers included."""
 
@@ -399,12 +387,15 @@ class OpenTransaction(NamedTuple):
 def open_transactions(container: ReadableContainer, prefix: str = "") -> Iterator[OpenTransaction]:
     """The open transactions of a container's streams, as this process knows them, in order of stream and id.
 
-    prefix: what "scope/stream/" has to begin with. Their segments are looked up together.
+    prefix: what "scope/stream/" has to begin with. Their segments are looked up together. Damaged records are logged.
     """
     found = []
-    for key, record in _told(container.scan_entries(TRANSACTIONS, prefix)):
-        if record.status == OPEN:
-            found.append(OpenTransaction(*transaction_of(key), record, 0))
+    try:
+        for key, record in _readable(sorted(container.scan_entries(TRANSACTIONS, prefix))):
+            if record.status == OPEN:
+                found.append(OpenTransaction(*transaction_of(key), record, 0))
+    except DataCorruption as error:
+        logger.warning("%s", str(error))
     for first in range(0, len(found), _TOGETHER):
         page = {each: each.segments() for each in found[first : first + _TOGETHER]}
         known = container.activated([name for names in page.values() for name in names])

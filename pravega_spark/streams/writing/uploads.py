@@ -202,7 +202,7 @@ class Upload:
         self.stream.begin_generation()
         while True:
             snapshot = self._snapshot()
-            found = self._find(snapshot)
+            found = find_transient(snapshot, self._writer, self._number)
             if found is not None:  # by an attempt whose response was lost
                 self.segment = found
             else:
@@ -225,10 +225,6 @@ class Upload:
                     raise self._lost(error) from error
             self._registered = self._number
             return
-
-    def _find(self, snapshot: Snapshot) -> str | None:
-        """The name of the transient segment, if there is one."""
-        return find_transient(snapshot, self._writer, self._number)
 
     def _registering(self, value: int) -> list[Operation]:
         """The operation that records an upload's name among the producers, if its attribute is unchanged."""
