@@ -125,17 +125,30 @@ class Compactor:
         The last chunk, which may be growing, is left out unless the segment is sealed. The new chunks are queued as
         garbage, so plan what is going to be carried out. Raises StoredSegmentNotFound.
         """
-        record, placed = self._layout(segment)
-        if record.status & RecordStatus.SYSTEM_SEGMENT:
-            return []
-        if not record.status & RecordStatus.SEALED:
-            placed = placed[:-1]
-        found = list(_runs(placed, min(self._target, record.max_rolling_length or NO_ROLLING)))
+        found = self._small_chunks(segment)
         targets = self._storage.track_new_chunks(segment, [run[0].start for run in found])
         return [
             CompactionTask(segment, run[0].start, tuple(map(_written, run)), target.name, target.deadline)
             for run, target in zip(found, targets, strict=True)
         ]
+
+    def estimate(self, segments: Iterable[str]) -> Iterator[CompactionReport]:
+        """What `compact` would do to these segments now, without changing anything."""
+        for segment in segments:
+            with suppress(StoredSegmentNotFound):  # it was deleted meanwhile
+                runs = self._small_chunks(segment)
+                size = sum(chunk.length for run in runs for chunk in map(_written, run))
+                if runs:
+                    yield CompactionReport(segment, len(runs), sum(map(len, runs)), size)
+
+    def _small_chunks(self, segment: str) -> list[list[PlacedChunk]]:
+        """The runs of chunks that are worth merging. Raises StoredSegmentNotFound."""
+        record, placed = self._layout(segment)
+        if record.status & RecordStatus.SYSTEM_SEGMENT:
+            return []
+        if not record.status & RecordStatus.SEALED:
+            placed = placed[:-1]
+        return list(_runs(placed, min(self._target, record.max_rolling_length or NO_ROLLING)))
 
     def swap(self, merge: CompactionTask, checksums: bytes) -> bool:
         """Put a merged chunk with these checksums in the place of its parts, once it was copied.

@@ -32,18 +32,25 @@ class CompactedSegment(NamedTuple):
 
 
 def compact_segments(
-    context: FlushContext, prefix: str, target: int, copies: CopyTasks | None = None, together: int = 1
+    context: FlushContext,
+    prefix: str,
+    target: int,
+    copies: CopyTasks | None = None,
+    together: int = 1,
+    *,
+    dry_run: bool = False,
 ) -> Iterator[CompactedSegment]:
     """Merge the small chunks of all segments in LTS whose names there begin with `prefix`. Yields segments that had
     any.
 
-    target: the most bytes of a new chunk. copies, together: who copies, and how many merges are copied at a time (see
+    target: the most bytes of a new chunk. dry_run: change nothing, and yield what would be merged. copies, together: who copies, and how many merges are copied at a time (see
     `Compactor.optimise`). Raises DataCorruption if a chunk fails its checks, StorageError.
     """
     storage = context.segment_storage(announce=True)
     compactor = Compactor(storage, ChunkStorage(context.stores.chunks), context.records, target)
     try:
-        for report in compactor.compact(sorted(info.name for info in storage.list(prefix)), copies, together):
+        segments = sorted(info.name for info in storage.list(prefix))
+        for report in compactor.estimate(segments) if dry_run else compactor.compact(segments, copies, together):
             counts = report.merges, report.chunks, report.bytes, report.refused
             yield CompactedSegment(report.segment, context.log.number, *counts)
     except SegmentDamaged as error:

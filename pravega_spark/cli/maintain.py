@@ -47,12 +47,13 @@ def maintain(
 
 
 def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """What would be done with --yes, as far as the stream cuts recorded so far show it."""
-    lines = ["This would flush the root, merge small chunks, record stream cuts for retention, and:"]
+    """What would be done with --yes, as far as it is known before the flush."""
+    lines = ["This would do to the root and its streams:"]
     for outcome in outcomes:
         whose = f"stream {outcome.scope}/{outcome.stream}" if outcome.stream else "the root"
+        size = f", {size_text(outcome.bytes)}" if outcome.bytes else ""
         if outcome.error is not None:
             lines.append(f"  {outcome.step} of {whose} would fail: {outcome.error}")
         elif outcome.changed:
-            lines.append(f"  {outcome.step} of {whose}, {size_text(outcome.bytes)}: {outcome.detail}")
-    return lines if len(lines) > 1 else [*lines, "  delete nothing, as far as is known before the flush"]
+            lines.append(f"  {outcome.step} of {whose}{size}: {outcome.detail}")
+    return lines

@@ -87,9 +87,11 @@ def _steps(dry_run: bool, period: float) -> Steps:
 def _root(
     root: Root, dry_run: bool, orphan_age: float, check: bool, progress: Progress, copies: CopyTasks | None = None
 ) -> Iterator[JobOutcome]:
-    steps = [("garbage", partial(_garbage, root, dry_run, orphan_age))]
-    if not dry_run:
-        steps = [("flush", partial(_flush, root)), ("compaction", partial(_compact, root, copies)), *steps]
+    steps = [
+        ("flush", partial(_flush, root, dry_run)),
+        ("compaction", partial(_compact, root, dry_run, copies)),
+        ("garbage", partial(_garbage, root, dry_run, orphan_age)),
+    ]
     if check:
         steps.append(("verify", partial(_verify, root)))
     for name, step in steps:
@@ -100,24 +102,30 @@ def _root(
             yield JobOutcome.failed("", "", name, error)
 
 
-def _flush(root: Root) -> JobOutcome:
-    for number in range(root.config.containers):
-        root.container(number).flush()
-        root.container(number).truncate_log()
-    return JobOutcome("", "", "flush", True, 0, counted(root.config.containers, "container"))
+def _flush(root: Root, dry_run: bool) -> JobOutcome:
+    """Flush all containers. The size is that of the data that was only in the log."""
+    size = 0
+    for container in map(root.container, range(root.config.containers)):
+        size += container.refresh().logged_bytes
+        if not dry_run:
+            container.flush()
+            container.truncate_log()
+    count = counted(root.config.containers, "container")
+    return JobOutcome("", "", "flush", True, size, f"would flush {count}" if dry_run else count)
 
 
-def _compact(root: Root, copies: CopyTasks | None) -> JobOutcome:
+def _compact(root: Root, dry_run: bool, copies: CopyTasks | None) -> JobOutcome:
     """copies: copies the bytes of merges on a cluster, None without one."""
     if not root.config.garbage_delay_seconds:
         return JobOutcome("", "", "compaction", detail="skipped: the root's garbage delay is 0")
     found: list[CompactedSegment] = []
     for number in range(root.config.containers):
-        found += compact_segments(root.container(number).flush_context, "", TARGET, copies, TOGETHER if copies else 1)
+        context, together = root.container(number).flush_context, TOGETHER if copies else 1
+        found += compact_segments(context, "", TARGET, copies, together, dry_run=dry_run)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
-    return JobOutcome(
-        "", "", "compaction", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
-    )
+    did = "would merge" if dry_run else "merged"
+    detail = f"{did} {counted(chunks, 'chunk')} into {merges}" if merges else ""
+    return JobOutcome("", "", "compaction", bool(merges), 0, detail)
 
 
 def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:

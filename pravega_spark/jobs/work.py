@@ -22,7 +22,8 @@ def retain(stream: Stream, dry_run: bool, period: float) -> JobOutcome:
         return _truncated(stream, "retention", found.removed, dry_run)
     recorded = "would record" if dry_run else "recorded"
     detail = f"{recorded} {positions_text(found.recorded)}; " if found.recorded else ""
-    return JobOutcome(stream.scope, stream.name, "retention", detail=f"{detail}{why_kept(found)}")
+    changed = found.recorded is not None
+    return JobOutcome(stream.scope, stream.name, "retention", changed, detail=f"{detail}{why_kept(found)}")
 
 
 def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> JobOutcome:

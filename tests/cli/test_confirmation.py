@@ -42,7 +42,7 @@ CALLS = {
     "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
-    "maintain": ([], "This would flush the root, merge small chunks, record stream cuts for retention, and:"),
+    "maintain": ([], "This would do to the root and its streams:"),
     "import": (["SOURCE", "demo/rides"], "1 stream would be imported into "),
     "header import": (
         ["old", "sc/new"],

@@ -76,6 +76,7 @@ def steps(found: Any) -> set[tuple[str | None, str | None, str]]:
     return {(row["scope"], row["stream"], row["step"]) for row in found["outcomes"]}
 
 
+STREAMS = (("one", "short"), ("one", "long"), ("two", "other"))
 OF_STREAMS = ("retention", "scaling", "transactions")
 OF_ROOT = {(None, None, action) for action in ("flush", "compaction", "garbage")}
 
@@ -85,8 +86,7 @@ def test_all_that_is_needed_is_done_and_told(folder: str) -> None:
     assert_keys(found, MAINTAINED)
     for row in found["outcomes"]:
         assert_keys(row, OUTCOME)
-    streams = (("one", "short"), ("one", "long"), ("two", "other"))
-    of_streams = {(*key, action) for key in streams for action in OF_STREAMS}
+    of_streams = {(*key, action) for key in STREAMS for action in OF_STREAMS}
     assert steps(found) == of_streams | OF_ROOT | {(None, None, "verify")}
     assert (found["dry_run"], found["steps"], found["failed"]) == (False, 13, 0)
     assert [row["bytes"] for row in found["outcomes"] if row["step"] == "retention" and row["changed"]] == [BYTES]
@@ -109,12 +109,37 @@ def test_a_dry_run_changes_nothing(folder: str) -> None:
     for more in ([], ["--yes"]):
         found = document("maintain", "--period", "0", "--dry-run", *more, root=folder)["maintain"]
         assert found["dry_run"] is True
-        assert [row["bytes"] for row in found["outcomes"] if row["changed"]] == [BYTES]
-        assert {row["step"] for row in found["outcomes"] if row["stream"] is None} == {"garbage"}
+        assert steps(found) == {(*key, action) for key in STREAMS for action in OF_STREAMS} | OF_ROOT
+        of_stream = [row for row in found["outcomes"] if row["stream"] is not None]
+        assert [row["bytes"] for row in of_stream if row["bytes"]] == [BYTES]
     told = run("maintain", "--period", "0", "--dry-run", root=folder).stdout
-    assert "1 would change something" in told and all(len(line.rstrip()) <= 80 for line in told.splitlines())
+    assert re.search(r"the root +flush +[0-9.]+ KiB +would flush 2 containers", told) and all(
+        len(line.rstrip()) <= 80 for line in told.splitlines()
+    )
     assert re.search(rf"one/short +retention +{size_text(BYTES)} +would truncate at 0\.0 at ", told)
     assert size(folder) == 2 * BYTES and not flushed(folder)
+
+
+def test_a_dry_run_names_the_steps_that_the_run_takes(folder: str) -> None:
+    """Each step that changes something, for the same stream or the root, with the same size; but what the steps of
+    streams log is flushed with the rest."""
+    for number in range(2):
+        run("container", "flush", str(number), root=folder)
+    with StreamManager(folder) as manager:
+        for _ in range(3):  # of small chunks
+            with manager.create_writer("one", "long") as writer:
+                writer.write_event("x" * 1000)
+            for number in range(2):
+                run("container", "flush", str(number), root=folder)
+
+    def changing(*option: str) -> set[tuple[object, ...]]:
+        found = document("maintain", "--period", "0", *option, root=folder)["maintain"]["outcomes"]
+        sizes = {"flush": 0}
+        return {(row["stream"], row["step"], sizes.get(row["step"], row["bytes"])) for row in found if row["changed"]}
+
+    expected = changing("--dry-run")
+    assert {step for _, step, _ in expected} == {"retention", "flush", "compaction"}
+    assert changing("--yes") == expected
 
 
 def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +160,7 @@ def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:
     assert f"retention of stream one/short, {size_text(BYTES)}" in refused.stdout
     assert "one/long" not in refused.stdout and "--yes" in refused.stderr
     nothing = run("maintain", "--scope", "two", root=folder, code=1)
-    assert "delete nothing" in nothing.stdout
+    assert "flush of the root" in nothing.stdout and "retention" not in nothing.stdout
     assert size(folder) == 2 * BYTES and not flushed(folder)
 
 
