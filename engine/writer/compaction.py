@@ -43,8 +43,9 @@ def compact_segments(
     """Merge the small chunks of all segments in LTS whose names there begin with `prefix`. Yields segments that had
     any.
 
-    target: the most bytes of a new chunk. dry_run: change nothing, and yield what would be merged. copies, together: who copies, and how many merges are copied at a time (see
-    `Compactor.optimise`). Raises DataCorruption if a chunk fails its checks, StorageError.
+    target: the most bytes of a new chunk. copies, together: who copies, and how many merges are copied at a time (see
+    `Compactor.compact`). dry_run: change nothing, and yield what would be merged. Raises DataCorruption if a chunk
+    fails its checks, StorageError.
     """
     storage = context.segment_storage(announce=True)
     compactor = Compactor(storage, ChunkStorage(context.stores.chunks), context.records, target)

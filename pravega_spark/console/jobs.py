@@ -36,8 +36,8 @@ MAINTAIN = JobDeclaration(
 
     Streams: apply retention and scaling policies, and abort transactions whose lease has expired. Root: flush, merge
     small chunks, collect garbage and, with --verify, verify. The root is maintained whatever streams are selected. A
-    dry run plans the merges of chunks before the flush, which may add some. If a step fails, the others still run, and the command fails at the end. Other
-    processes may use the root meanwhile.
+    dry run plans the merges of chunks before the flush, which may add some. If a step fails, the others still run, and
+    the command fails at the end. Other processes may use the root meanwhile.
     """,
     "--root /streams --verify --yes",
     (
