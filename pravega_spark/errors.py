@@ -375,6 +375,20 @@ class InvalidScale(StreamError, ValueError):
         self.problem = problem
 
 
+class TooFewSegments(InvalidScale):
+    """A scale request leaves fewer segments than the stream's scaling policy requires.
+
+    left: how many it leaves. fact: what is wrong, without a remedy.
+    """
+
+    def __init__(self, stream: str, left: int, minimum: int) -> None:
+        remain = "1 segment would remain" if left == 1 else f"{left} segments would remain"
+        remedy = "Change the policy first with update_stream_with_policy, or keep more segments"
+        super().__init__(stream, f"{remain}, but its scaling policy requires at least {minimum}. {remedy}")
+        self.left = left
+        self.fact = str(self).removesuffix(f" {remedy}")
+
+
 class TruncatedData(AdvisedError):
     """A range that should be read was truncated.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import change_options, check_selection, selection_options
+from pravega_spark.console.arguments import change_options, selected, selection_options
 from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.quantities import size_text
 
@@ -27,7 +27,7 @@ def maintain(
     from pravega_spark.jobs import maintain as job
     from pravega_spark.jobs.command import document, show
 
-    check_selection(scope, stream)
+    scope, stream = selected(scope, stream)
     session.root.check_writable()
     with session.output.progress() as progress:
         outcomes = list(

@@ -11,7 +11,14 @@ import click
 
 from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
-from pravega_spark.errors import AdvisedError, ScopeNotFound, StreamNotFound, StreamNotSealed, StreamRecreated
+from pravega_spark.errors import (
+    AdvisedError,
+    ScopeNotFound,
+    StreamNotFound,
+    StreamNotSealed,
+    StreamRecreated,
+    TooFewSegments,
+)
 
 if TYPE_CHECKING:
     from pravega_spark.streams.maintenance.retention import Retained
@@ -70,6 +77,9 @@ def user_message(error: Exception) -> str:
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 f"there: `{root_command(error.root)}`."
             )
+        case TooFewSegments():
+            update = f"pravega-spark stream update {error.stream} --min-segments {error.left}"
+            return f"{error.fact} Lower the minimum first: `{update}`."
         case StreamNotSealed():
             return f"{error.fact} Seal it first: `pravega-spark stream seal {error.stream}`."
         case AdvisedError():

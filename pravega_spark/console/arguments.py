@@ -240,8 +240,8 @@ def root_options(*, required: bool) -> Callable[[Command], Command]:
 
 
 def selection_options(command: Command) -> Command:
-    """Give a command --scope and --stream, which select streams (see `check_selection`)."""
-    stream = click.option("--stream", metavar="NAME", help="Only this stream; requires --scope.")
+    """Give a command --scope and --stream, which select streams (see `selected`)."""
+    stream = click.option("--stream", metavar="SCOPE/STREAM", help="Only this stream; a name alone with --scope.")
     return click.option("--scope", metavar="NAME", help="Only streams of this scope.")(stream(command))
 
 
@@ -250,14 +250,19 @@ def stream_argument(command: Command) -> Command:
     return click.argument("name", metavar="SCOPE/STREAM", type=StreamNameType())(command)
 
 
-def check_selection(scope: str | None, stream: str | None) -> None:
-    """Raise a usage error for invalid names, and for a stream without its scope."""
-    if stream is not None and scope is None:
-        raise click.UsageError(f"--stream {stream} requires --scope: give the scope of the stream.")
+def selected(scope: str | None, stream: str | None) -> tuple[str | None, str | None]:
+    """The scope and the stream that --scope and --stream select. Raises a usage error for invalid names, for a stream
+    without its scope, and for one of another scope."""
     if scope is not None:
         ScopeType().convert(scope, None, None)
-    if stream is not None:
-        StreamNameType().convert(f"{scope}/{stream}", None, None)
+    if stream is None:
+        return scope, None
+    if "/" not in stream and scope is None:
+        raise click.UsageError(f"--stream {stream} is not SCOPE/STREAM: give the scope of the stream, or --scope.")
+    name: StreamName = StreamNameType().convert(stream if "/" in stream else f"{scope}/{stream}", None, None)
+    if scope not in (None, name.scope):
+        raise click.UsageError(f"--stream {stream} is not in scope {scope}: leave --scope out.")
+    return name
 
 
 def yes_option(command: Command) -> Command:

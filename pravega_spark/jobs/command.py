@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pravega_spark.console.arguments import change_options, check_selection, forms, root_options, selection_options
+from pravega_spark.console.arguments import change_options, forms, root_options, selected, selection_options
 from pravega_spark.console.jobs import JobDeclaration
 from pravega_spark.console.output import Headings, Output, size_column
 from pravega_spark.console.program import Commands, NothingChanged, Refused
@@ -55,7 +55,7 @@ def program(declaration: JobDeclaration, run: Run, *options: click.Option, every
         yes: bool,
         **own: Any,
     ) -> None:
-        check_selection(scope, stream)
+        scope, stream = selected(scope, stream)
         spark = _session(declaration.name) if on_cluster else None
         dry = dry_run or not yes
         given = {name: value for name, value in own.items() if value is not None}

@@ -114,6 +114,15 @@ def test_a_name_that_no_stream_can_have(root: str) -> None:
     )
 
 
+def test_the_minimum_of_a_scaling_policy_is_lowered_before_segments_are_merged(root: str) -> None:
+    run("stream", "create", "examples/wide", "--scale-events", "10", "--segments", "3", root=root)
+    refused = run("stream", "scale", "examples/wide", "--segments", "1", root=root, code=1).stderr
+    assert "1 segment would remain, but its scaling policy requires at least 3. Lower the minimum first: " in refused
+    (command,) = re.findall(r"`pravega-spark (?:--root \S+ )?(stream update [^`]*)`", refused)
+    run(*command.split(), root=root)
+    assert "from 3 to 1 segment" in run("stream", "scale", "examples/wide", "--segments", "1", root=root).stdout
+
+
 def test_no_option_of_spark_is_named() -> None:
     for error in (ScopeNotFound("s"), StreamNotFound("s/t"), TruncatedData("s/t", 0, 0, 1), RootNotFound("file:///x")):
         for text in (user_message(error), str(error)):

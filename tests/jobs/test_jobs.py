@@ -225,9 +225,11 @@ def test_what_is_selected_wrongly_is_refused_before_anything_is_done(
     with Root.open(url) as root:
         before = {name: root.container(name).state.sequence for name in range(root.config.containers)}
     for wrong, code, told in (
-        (["--stream", "long"], 2, r"--stream long requires --scope: give the scope of the stream"),
+        (["--stream", "long"], 2, r"--stream long is not SCOPE/STREAM: give the scope of the stream, or --scope"),
         (["--scope", "a/b"], 2, r"a/b"),
-        (["--scope", "one", "--stream", "a/b"], 2, r"a/b"),
+        (["--scope", "one", "--stream", "a/b"], 2, r"--stream a/b is not in scope one: leave --scope out"),
+        (["--stream", "one/lo_ng"], 2, r"lo_ng"),
+        (["--stream", "one/lonng"], 1, r"one"),
         (["--scope", "onne"], 1, r"[Ss]cope (does not exist: )?onne"),
         (["--scope", "onne", "--stream", "long"], 1, r"onne"),
         (["--scope", "one", "--stream", "lonng"], 1, r"one"),
@@ -238,6 +240,18 @@ def test_what_is_selected_wrongly_is_refused_before_anything_is_done(
         assert re.search(told, result.stderr) and result.stderr.count("\n") == 1
     with Root.open(url) as root:
         assert before == {name: root.container(name).state.sequence for name in range(root.config.containers)}
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [["--scope", "one", "--stream", "long"], ["--stream", "one/long"], ["--scope", "one", "--stream", "one/long"]],
+    ids=" ".join,
+)
+def test_a_stream_is_selected_by_its_name_or_by_scope_and_name(url: str, selection: list[str]) -> None:
+    for program, command in ((maintain.main, []), (cli, ["maintain"])):
+        told = CliRunner().invoke(program, ["--root", url, "--json", *command, *selection, "--dry-run"]).stdout
+        found = json.loads(told).get("maintain", json.loads(told))["outcomes"]
+        assert {(row["scope"], row["stream"]) for row in found} == {("one", "long"), (None, None)}
 
 
 def test_streams_that_do_not_change_are_told_with_the_reason(url: str) -> None:

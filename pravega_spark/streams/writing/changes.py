@@ -17,7 +17,7 @@ from engine.state.operations import CreateSegment, DeleteSegment, Operation, Put
 from engine.state.segments import parent_in
 from engine.state.tables import METADATA
 from engine.tables.content import MAX_VALUE
-from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotSealed, StreamSealed
+from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotSealed, StreamSealed, TooFewSegments
 from pravega_spark.segment_ids import MAX_NUMBER, segment_id, segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import (
@@ -161,6 +161,9 @@ def scale(
     problem = _scale_problem(record, segments_to_seal, new_key_ranges, expected_epoch)
     if problem is not None:
         raise InvalidScale(snapshot.stream.key, problem)
+    left = len(record.current.segments) - len(segments_to_seal) + len(new_key_ranges)
+    if left < record.scaling.min_segments:
+        raise TooFewSegments(snapshot.stream.key, left, record.scaling.min_segments)
     sealed = [segment for segment in record.current.segments if segment.id in segments_to_seal]
     return _next_epoch(snapshot, sealed, [(float(low), float(high)) for low, high in new_key_ranges])
 
@@ -261,9 +264,6 @@ def _scale_problem(
     before, after = joined_ranges((current[n].low, current[n].high) for n in sealed), joined_ranges(ordered)
     if before != after:
         return f"the new key ranges cover {after}, but the segments to seal cover {before}"
-    left = len(current) - len(sealed) + len(ranges)
-    if left < record.scaling.min_segments:
-        return f"{left} segments would remain, but its scaling policy requires at least {record.scaling.min_segments}"
     return None
 
 
