@@ -17,6 +17,7 @@ from pravega_spark.console.arguments import PositionType, SecondsType, StreamNam
 from pravega_spark.console.interrupts import until_interrupted
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, size_text
+from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, f
     """
     if key is not None and field is not None:
         raise click.UsageError("Give --key or --key-from, not both.")
-    events = size = 0
+    events = read = 0
     with session.manager.create_writer(*name) as writer, session.output.progress(not file.isatty()) as progress:
         total = _size_of(file)
         progress(f"to {name}", 0, total)
@@ -55,9 +56,10 @@ def write(session: Session, name: StreamName, file: BinaryIO, key: str | None, f
                 limit = f"{size_text(MAX_LINE)}, the limit of an event"
                 raise Refused(f"line {number} is longer than {limit}; {_before(number)}")
             writer.write_event_bytes(line, key if field is None else _key_of(line, field, number))
-            events, size = events + 1, size + len(line)
+            events, read = events + 1, read + len(line)
             if number % _LINES_PER_UPDATE == 0:
-                progress(f"to {name}", size + events, total)
+                progress(f"to {name}", read + events, total)
+    size = read + HEADER_SIZE * events  # as all sizes of streams
     session.output.document({"stream": str(name), "written": {"events": events, "bytes": size}})
     were = "was" if events == 1 else "were"
     session.output.line(f"{counted(events, 'event')} ({size_text(size)}) {were} written to stream {name}")

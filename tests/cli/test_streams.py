@@ -349,7 +349,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream create", S, "--scale-kib", "5", "--retain-time", "999999999ms", "--tag", "t")["created"]
     lines = tmp_path / "lines"
     lines.write_bytes(b"first\nsecond\n\xff\n")
-    assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12}
+    assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12 + 3 * 8}
     described = did("stream describe", S)["stream"]
     assert described["scaling"] == {"kind": "bytes", "min_segments": 1, "target_rate": 5, "factor": 2}
     assert described["retention"] == {"kind": "time", "limit": 999999999} and described["tags"] == ["t"]

@@ -92,7 +92,7 @@ def test_colours_and_progress_are_for_terminals(url: str, tmp_path: Path) -> Non
     lines.write_bytes(b"x" * 50 + b"\n" + b"line\n" * 3000)
     terminal = Terminal.start("--root", url, "stream", "write", "sc/one", str(lines))
     shown = terminal.shown()
-    assert terminal.ended() == 0 and "3,001 events (11.8 KiB) were written" in shown
+    assert terminal.ended() == 0 and "3,001 events (35.2 KiB) were written" in shown
     assert "\x1b[" in shown and "━" in shown and "to sc/one" in shown
     done = piped("--root", url, "stream", "write", "sc/one", str(lines))
     assert done.returncode == 0 and done.stderr == b"" and b"3,001 events" in done.stdout and b"\x1b" not in done.stdout
