@@ -123,16 +123,8 @@ class PravegaContainer:
         return latency
 
     @property
-    def outstanding(self) -> int:
-        return 0
-
-    @property
     def offline(self) -> bool:
         return False
-
-    @property
-    def failure(self) -> None:
-        return None
 
     @property
     def failures(self) -> Mapping[str, str]:
@@ -214,9 +206,6 @@ class PravegaContainer:
         if found is None:
             raise SegmentNotFound(segment)
         return found
-
-    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
-        return self.activated(segments)
 
     def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
         return {name: self._segment(name) for name in segments}
