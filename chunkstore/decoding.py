@@ -20,7 +20,7 @@ import reprlib
 import struct
 import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
@@ -131,6 +131,12 @@ class Size(int):
     """In an annotation: how many bytes there are."""
 
 
+class Given(NamedTuple):
+    """In an annotation: what validates values of the type, which no `reader` reads."""
+
+    validate: Reader
+
+
 Natural: TypeAlias = Annotated[int, Least(0)]
 """An offset, a length, a number of things."""
 
@@ -168,6 +174,14 @@ def integer(value: Any) -> int:
     return _integer(value)
 
 
+def read_field(name: str, read: Reader, value: Any) -> Any:
+    """What `read` makes of a record's field. Its error names the field."""
+    try:
+        return read(value)
+    except InvalidData as problem:
+        raise InvalidData(f"{name}: {problem}") from None
+
+
 def _of_hint(hint: Any, scalars: Mapping[Any, Reader]) -> Reader:
     origin, arguments = get_origin(hint), get_args(hint)
     of = functools.partial(_of_hint, scalars=scalars)
@@ -175,6 +189,8 @@ def _of_hint(hint: Any, scalars: Mapping[Any, Reader]) -> Reader:
         return lambda value: value
     if hint in scalars:
         return scalars[hint]
+    if origin is Annotated and isinstance(arguments[1], Given) and scalars is _GIVEN:
+        return arguments[1].validate
     if origin is Annotated:
         return _annotated(of(arguments[0]), arguments[1])
     if origin in (Union, types.UnionType):
@@ -348,11 +364,8 @@ def _fields(name: str, names: tuple[str, ...], readers: list[Reader], kind: Call
 
 def _name_field(names: tuple[str, ...], readers: list[Reader], value: Any) -> None:
     """Raise what is wrong with the first field that cannot be read, and say which one that is."""
-    for field, read, each in zip(names, readers, value, strict=False):
-        try:
-            read(each)
-        except InvalidData as problem:
-            raise InvalidData(f"{field}: {problem}") from None
+    for name, read, each in zip(names, readers, value, strict=False):
+        read_field(name, read, each)
 
 
 def _mapping(key: Reader, value: Reader, kind: type[Any]) -> Reader:
@@ -365,6 +378,7 @@ def _mapping(key: Reader, value: Reader, kind: type[Any]) -> Reader:
 
 
 __all__ = [
+    "Given",
     "InvalidData",
     "Least",
     "Natural",
@@ -376,6 +390,7 @@ __all__ = [
     "encoded",
     "integer",
     "json_value",
+    "read_field",
     "reader",
     "unpack",
     "validator",

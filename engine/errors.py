@@ -77,7 +77,12 @@ def root_meant(root: str, names: Sequence[str]) -> str:
 
 
 class DataCorruption(Damaged, EngineError):
-    """An object in storage fails its checks (W8). It is never applied, and never skipped silently."""
+    """An object in storage fails its checks (W8). It is never applied, and never skipped silently.
+
+    problem: why its bytes cannot be decoded, without the object's name and the remedy; "" if that is not the reason.
+    """
+
+    problem = ""
 
 
 class ObjectLost(DataCorruption):
@@ -100,7 +105,9 @@ def understanding(what: str, remedy: str) -> decoding:
     def failure(problem: InvalidData) -> DataCorruption:
         if isinstance(problem, NewerFormat):
             return UnknownFormat(f"{what}: {problem}")
-        return DataCorruption(f"{what}: it cannot be understood: {problem}. {remedy}")
+        damage = DataCorruption(f"{what}: it cannot be understood: {problem}. {remedy}")
+        damage.problem = str(problem)
+        return damage
 
     return decoding(failure)
 

@@ -59,7 +59,8 @@ class Settings:
     """The size of the block cache."""
 
     poll: float = 0.1
-    """The longest interval between two reads of the log while a caller waits for appends of other processes."""
+    """The first pause between two looks at a flush cycle of another process that a flush waits for; later ones are
+    longer."""
 
     clock_tolerance: float = TOLERANCE
     """The largest difference between the clocks of this host and of the storage at which data is deleted (W13)."""

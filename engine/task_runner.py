@@ -62,11 +62,6 @@ class TaskRunner:
                 return
             self._under_way = {other for other in self._under_way if not other.done()} | {future}
 
-    def offer(self, kind: str, work: Callable[..., Any], *args: Any) -> None:
-        """Start a task if there are threads for it; otherwise skip it."""
-        if self._threads:
-            self.start(kind, work, *args)
-
     def do_deferred(self) -> None:
         """Without threads: run the queued tasks, and those that they start."""
         if self._doing:

@@ -23,7 +23,7 @@ REACHED = {
     "client": 12,
     "client/groups": 2,
     "client/large_events": 9,
-    "engine/containers": 4,
+    "engine/containers": 3,
     "engine/logs": 8,
     "engine/tables": 3,
     "engine/writer": 3,

@@ -325,19 +325,3 @@ def _stored_parts(transaction: MetadataTransaction, storage: str, base: int, end
     chunks = ChunkList(transaction, record)
     for start, chunk in chunks.walk(record.first_chunk_start, record.first_chunk, min(record.length, end)):
         yield SegmentPart(base + start, chunk.length, "chunk", chunk.name, 0)
-
-
-__all__ = [
-    "ContainerDescription",
-    "ContainerStatus",
-    "SegmentDescription",
-    "SegmentPart",
-    "TableDescription",
-    "all_chunks",
-    "container_status",
-    "describe_container",
-    "describe_segment",
-    "list_containers",
-    "list_segments",
-    "segment_chunks",
-]

@@ -24,7 +24,6 @@ from engine.logs.frames import Position
 from engine.logs.log import Executor, Repair
 from engine.logs.transaction import Receipt
 from engine.reading.container_segments import ContainerSegments
-from engine.reading.read_index import ReadEntry, ReadIndex
 from engine.reading.table_store import TableStore
 from engine.settings import Settings
 from engine.state.operations import (
@@ -55,7 +54,7 @@ from engine.writer.flush_context import FlushContext
 from engine.writer.storage_writer import StorageWriter
 
 BACKGROUND_THREADS = 3
-"""One for checkpoints, one for flush cycles, one for deleting and reading ahead."""
+"""One for checkpoints, one for flush cycles, one for deleting."""
 
 
 class Loss(NamedTuple):
@@ -126,19 +125,16 @@ class Container:
         self.background = TaskRunner(f"container {number}", BACKGROUND_THREADS if settings.threaded else 0, clock)
         self.tables = TableStore(self.log, self.lookups)
         self.segments = ContainerSegments(stores, self.log, self.lookups, self.tables, self.cache)
-        self.read_index = ReadIndex(self.segments, self.log, self.background, settings.poll, clock)
         self.records = ContainerRecords(self.tables, self.log)
         self.flush_context = FlushContext(
             stores, settings, self.storage_clock, self.log, self.lookups, self.tables, self.segments, self.records
         )
         self.writer = StorageWriter(self.flush_context)
-        self.maintenance = MaintenanceTasks(
-            self.flush_context, self.log, self.segments, self.writer, log_clock, clock, sleep, identity
-        )
+        self.maintenance = MaintenanceTasks(self.flush_context, self.writer, log_clock, clock, sleep, identity)
         self._scheduler = MaintenanceScheduler(
             self.log, self.maintenance, self.background, settings, self.storage_clock, clock
         )
-        self.log.add_observer(self._scheduler)
+        self.log.observe(self._scheduler)
         try:
             if not unread:
                 self.log.refresh()
@@ -266,33 +262,15 @@ class Container:
         return self.log.due_in(latency)
 
     @property
-    def outstanding(self) -> int:
-        """Bytes of payload that were submitted and are not durable yet."""
-        return self.log.outstanding
-
-    @property
     def offline(self) -> bool:
         """True when the container takes no operations any more; open it again."""
         return self.log.offline
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What took the container offline."""
-        return self.log.failure
-
-    def fail(self, cause: BaseException) -> None:
-        """Take the container offline, because its state is wrong."""
-        self.log.fail(cause)
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     def info(self, segment: str) -> Segment:
         """The properties of a segment, up to date. Raises SegmentNotFound."""
         return self.segments.info(segment)
-
-    def infos(self, segments: Collection[str]) -> dict[str, Segment | None]:
-        """The properties of many segments, up to date, None for those that do not exist."""
-        return self.segments.infos(segments)
 
     def activated(self, segments: Collection[str], state: State | None = None) -> dict[str, Segment | None]:
         """Segments by name as `state` has them, or this process knows them; those not active are looked up."""
@@ -318,10 +296,6 @@ class Container:
     def read(self, segment: str, start: int, end: int) -> bytes:
         """The bytes `[start, end)` of a segment; see ContainerSegments.read."""
         return self.segments.read(segment, start, end)
-
-    def follow(self, segment: str, offset: int, length: int, timeout: float) -> Iterator[ReadEntry]:
-        """Read from `offset` on, and wait at the end for what comes; see ReadIndex.read."""
-        return self.read_index.read(segment, offset, length, timeout)
 
     def entry(self, table: str, key: str) -> Entry | None:
         """An entry of a table, as this process knows it, None if there is none."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from chunkstore import ObjectInfo
 from chunkstore.metadata.garbage_queue import GarbageKind
 from engine.clocks import age
+from engine.settings import Settings
 from engine.state.segments import CREATION_TIME
 from engine.state.state import ATTRIBUTES_GARBAGE, State
 
@@ -87,31 +88,21 @@ def began(state: State, now: int) -> int:
     return min((state.segments[name].attributes.get(CREATION_TIME, now) for name in state.unsaved), default=now)
 
 
-def flush(
-    state: State,
-    address: int,
-    age: float,
-    silence: float,
-    *,
-    most_bytes: int,
-    frames: int,
-    seconds: float,
-    timeout: float,
-) -> Urgency:
+def flush(state: State, address: int, age: float, silence: float, settings: Settings) -> Urgency:
     """How urgent a flush cycle is. age: seconds since the last one began; silence: since it last made progress.
 
-    A running cycle is left to its process until it made no progress for `timeout`. One that was aborted, or makes no
+    A running cycle is left to its process until it made no progress for the timeout. One that was aborted, or makes no
     progress, is continued at once: all that it did stays. One that failed is tried again after a pause of the same
     length.
     """
     cycle = state.cycle
     if not cycle.complete:
-        if silence < timeout and (not cycle.aborted or cycle.error):
+        if silence < settings.timeout and (not cycle.aborted or cycle.error):
             return Urgency.NOT_DUE
         return Urgency.OVERDUE
-    measures = [state.backlog / most_bytes]
+    measures = [state.backlog / settings.flush_bytes]
     if state.awaits_flush:
-        measures += [(address - max(state.flushed, 0)) / frames, age / seconds]
+        measures += [(address - max(state.flushed, 0)) / settings.flush_frames, age / settings.flush_seconds]
     return _urgency(max(measures))
 
 

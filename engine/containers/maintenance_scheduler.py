@@ -20,6 +20,7 @@ from engine.containers.maintenance_tasks import MaintenanceTasks
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
 from engine.logs.log import address_of
+from engine.logs.observer import LogObserver
 from engine.settings import Settings
 from engine.state.state import State
 from engine.task_runner import TaskRunner
@@ -30,7 +31,7 @@ PAUSE = 1.0
 """Seconds between two flush cycles that fail while appends wait for one."""
 
 
-class MaintenanceScheduler:
+class MaintenanceScheduler(LogObserver):
     """Starts the tasks that are due: the observer of a container's log.
 
     Operations of tasks go to the log directly, so they start no tasks that they would have to wait for.
@@ -160,17 +161,8 @@ class MaintenanceScheduler:
         }
 
     def _flush_urgency(self, address: int, state: State) -> Urgency:
-        settings, now = self._settings, int(self._storage_clock.known() * 1000)
-        return policy.flush(
-            state,
-            address,
-            self._begun.of(state.cycle.number, lambda: policy.began(state, now)),
-            self._seconds_without_progress(state),
-            most_bytes=settings.flush_bytes,
-            frames=settings.flush_frames,
-            seconds=settings.flush_seconds,
-            timeout=settings.timeout,
-        )
+        age = self._begun.of(state.cycle.number, lambda: policy.began(state, int(self._storage_clock.known() * 1000)))
+        return policy.flush(state, address, age, self._seconds_without_progress(state), self._settings)
 
     def _seconds_without_progress(self, state: State) -> float:
         """Seconds since the last flush cycle made progress."""

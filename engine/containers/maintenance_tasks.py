@@ -15,9 +15,7 @@ from engine.clocks import StorageClock
 from engine.errors import ContainerOffline, FlushIncomplete
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs.age_evidence import Observed, observed_before
-from engine.logs.durable_log import DurableLog
 from engine.logs.truncation import truncate_log
-from engine.reading.container_segments import ContainerSegments
 from engine.state.operations import ExpireSegments
 from engine.state.segments import Segment
 from engine.state.state import State
@@ -43,8 +41,6 @@ class MaintenanceTasks:
     def __init__(
         self,
         context: FlushContext,
-        log: DurableLog,
-        segments: ContainerSegments,
         writer: StorageWriter,
         log_clock: StorageClock,
         clock: Callable[[], float],
@@ -53,14 +49,14 @@ class MaintenanceTasks:
     ) -> None:
         self._identity = identity
         self._context = context
-        self._log = log
-        self._segments = segments
+        self._log = context.log
+        self._segments = context.segments
         self._writer = writer
         self._log_clock = log_clock
         self._clock = clock
         self._sleep = sleep
         self._settings = context.settings
-        self._number = log.number
+        self._number = context.log.number
 
     def run_cycle(self, wanted: Callable[[State], bool]) -> int:
         """Run one flush cycle. Returns how many bytes were moved; another process's cycle may end it (W12).

@@ -7,11 +7,9 @@ Segment Store design.
 
 from __future__ import annotations
 
-import enum
 import threading
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from chunkstore import StorageError
 from engine.errors import ContainerOffline, EngineError
@@ -21,26 +19,6 @@ if TYPE_CHECKING:
 
 MOST_RESTARTS = 5
 """Failed starts in a row after which a container is not started any more."""
-
-PARALLEL_STARTS = 2
-"""Containers that are started at a time (Pravega: container.parallelStarts)."""
-
-
-class Condition(enum.Enum):
-    """The condition of a container of this process."""
-
-    STOPPED = "stopped"
-    ONLINE = "online"
-    OFFLINE = "offline"  # it failed, and is started again at its next use
-    POISONED = "left alone"  # it failed to start too often
-
-
-class Status(NamedTuple):
-    """A container's condition. failures: failed starts in a row; cause: of the last failure."""
-
-    condition: Condition
-    failures: int = 0
-    cause: BaseException | None = None
 
 
 class ContainerManager:
@@ -82,28 +60,13 @@ class ContainerManager:
         self._failures.pop(number, None)
         return container
 
-    def start(self, numbers: Collection[int]) -> dict[int, Status]:
-        """Start containers, some at a time; a failing one does not stop the rest. Returns the status of each."""
-        with ThreadPoolExecutor(PARALLEL_STARTS, "container-start") as pool:
-            for future in [pool.submit(self.container, number) for number in numbers]:
-                if not isinstance(future.exception(), EngineError | StorageError | None):
-                    future.result()
-        return {number: self.status(number) for number in numbers}
-
-    def status(self, number: int) -> Status:
-        """The condition of a container in this process."""
-        failures, cause = self._failures.get(number, (0, None))
-        container = self._containers.get(number)
-        if failures >= MOST_RESTARTS:
-            return Status(Condition.POISONED, failures, cause)
-        if failures:
-            return Status(Condition.OFFLINE, failures, cause)
-        if container is None:
-            return Status(Condition.STOPPED)
-        return Status(Condition.OFFLINE, 0, container.failure) if container.offline else Status(Condition.ONLINE)
+    @property
+    def online(self) -> list[int]:
+        """The containers that are started and have not failed."""
+        return [number for number, container in self._containers.items() if not container.offline]
 
     def restart(self, number: int) -> Container:
-        """Start a container that is poisoned or offline, with a failure count of 0."""
+        """Start a container, with a failure count of 0."""
         self._failures.pop(number, None)
         return self.container(number)
 

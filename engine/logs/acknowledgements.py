@@ -46,11 +46,8 @@ class Acknowledgements:
         """An error came between its caller and the queue. If it is not queued, nothing else will complete it."""
         if transaction.number < 0:
             self._pending.discard(transaction)
-            self._release(transaction)
-
-    def _release(self, transaction: Transaction) -> None:
-        if transaction.admitted:  # otherwise the throttle's lock is not taken: a fork may hold it for ever (W10)
-            self._throttle.release(transaction)
+            if transaction.admitted:  # otherwise the throttle's lock is not taken: a fork may hold it for ever (W10)
+                self._throttle.release(transaction)
 
     def pending(self) -> list[Transaction]:
         """The transactions that were submitted so far, and are not completed."""
@@ -90,7 +87,8 @@ class Acknowledgements:
         if transaction.outcome is not None:
             transaction.release()  # if something went wrong as it was completed
             return
-        self._release(transaction)
+        if transaction.admitted:
+            self._throttle.release(transaction)
         transaction.complete(outcome, chain)
         self._pending.discard(transaction)
         if transaction.chunk is not None and isinstance(outcome, Rejected):

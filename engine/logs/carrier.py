@@ -6,51 +6,34 @@ transactions, and answers by the mailbox. The inbox knows what is taken in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
-from engine.logs.commit_queue import CommitQueue
+from engine.logs.commit_context import CommitContext
 from engine.logs.inbox import Inbox
 from engine.logs.log import MAKER_TRIPS
-from engine.logs.mailbox import Kind, OwnMailbox
-from engine.logs.replica import Replica
+from engine.logs.mailbox import Kind
 from engine.logs.transaction import Transaction
 
 
 class Carrier:
     """Takes in submissions for this process. Callers hold the processor's log lock.
 
-    Args:
-        listed: called when a listing of the inbox has its answer; None: no thread waits for that.
-        clock: seconds.
-
     inbox: what is taken in. enabled: False where no other process may write. leaving: frames say that this
     process closes.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        queue: CommitQueue,
-        inbox: Inbox,
-        mailbox: OwnMailbox,
-        *,
-        listed: Callable[[Any], None] | None,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, context: CommitContext, inbox: Inbox) -> None:
         self.inbox = inbox
         self.enabled = True
         self.leaving = False
-        self._replica = replica
-        self._queue = queue
-        self._mailbox = mailbox
-        self._listed = listed
-        self._clock = clock
+        self._context = context
+        self._replica = context.replica
+        self._mailbox = context.mailbox
 
     def would_listen(self) -> bool:
         """Whether this process would take in submissions if it made the frames of the epoch."""
-        return self._replica.log.in_company(MAKER_TRIPS) and self.enabled and not self._queue.closing
+        return self._replica.log.in_company(MAKER_TRIPS) and self.enabled and not self._context.queue.closing
 
     def listening(self) -> bool:
         """Whether this process makes the frames of an epoch, and takes in submissions."""
@@ -59,13 +42,13 @@ class Carrier:
     @property
     def look_due(self) -> bool:
         """Whether the inbox is to be listed now."""
-        return self.inbox.listing is None and self.listening() and self._clock() >= self.inbox.next_look
+        return self.inbox.listing is None and self.listening() and self._context.clock() >= self.inbox.next_look
 
     def look(self) -> None:
         """Begin to list the inbox."""
         log = self._replica.log
         self._mailbox.open(log.writer)
-        self.inbox.look(log.head.epoch, self._listed)
+        self.inbox.look(log.head.epoch, self._context.notify)
 
     def take_in(self) -> None:
         """Queue what the listing found."""
@@ -74,7 +57,7 @@ class Carrier:
     def _enqueue(self, batch: Iterable[Transaction]) -> None:
         for transaction in batch:
             self._replica.log.meet()
-            self._queue.put(transaction)
+            self._context.queue.put(transaction)
 
     def read_messages(self) -> None:
         """Act on what came by the mailbox."""
@@ -85,7 +68,7 @@ class Carrier:
                 self.inbox.receive(message)
             elif not replica.log.flights:
                 replica.read(partial(replica.log.follow_durable, int.from_bytes(message.data, "big")))
-        if replica.log.makes_frames and not self._queue.closing:
+        if replica.log.makes_frames and not self._context.queue.closing:
             self._enqueue(self.inbox.take_received(replica.log.head.epoch))
         self.answer_in_vain()
 

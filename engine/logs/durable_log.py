@@ -2,8 +2,8 @@
 DurableLog).
 
 The public face of this package. Owns the log from its opening (W6) to its end: the requests for frames, group commit,
-throttling, checkpoints, and which process it belongs to (W10). Observers decide when a checkpoint is due, and act on
-what is in the log. A log without observers works, and makes no checkpoints by itself.
+throttling, checkpoints, and which process it belongs to (W10). An observer decides when a checkpoint is due, and acts
+on what is in the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from functools import partial
 
 from chunkstore import ObjectInfo, StorageError, Store, stamps
 from chunkstore.boot_clock import boot_time
@@ -24,8 +24,10 @@ from engine.logs.inbox import Inbox
 from engine.logs.log import Executor, InlineExecutor, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.mailbox import no_mailbox, open_mailbox
+from engine.logs.observer import LogObserver
 from engine.logs.polling import LogPoller
 from engine.logs.processor import Processor
+from engine.logs.replica import OpenedLog
 from engine.logs.throttle import Throttle
 from engine.logs.transaction import Receipt, Transaction
 from engine.ownership import Owner
@@ -35,96 +37,6 @@ from engine.state.operations import Operation
 from engine.state.state import State
 
 _METRICS = default_metrics().layer("container")
-
-
-class LogObserver(Protocol):
-    """Observes a log. Its methods run while the log waits, so they start work in the background and do none."""
-
-    def opened(self, listed: Sequence[ObjectInfo]) -> None:
-        """The log was opened again, which listed these checkpoints."""
-
-    def checkpoint_due(self, frames: int) -> bool:
-        """Whether the next frame is to carry a Checkpoint, so many frames after the last one."""
-
-    def committed(self, position: Position, state: State, checkpoint: bool) -> None:
-        """A frame of this process is live. state: the one after it. checkpoint: it carries a Checkpoint."""
-
-    def relieve(self) -> str:
-        """Appends wait for a flush to LTS. Returns the error of the last flush, or ""."""
-
-
-class _Observers:
-    """All observers of a log, called one after the other."""
-
-    def __init__(self) -> None:
-        self._observers: list[LogObserver] = []
-
-    def add(self, observer: LogObserver) -> None:
-        self._observers.append(observer)
-
-    def opened(self, listed: Sequence[ObjectInfo]) -> None:
-        for observer in self._observers:
-            observer.opened(listed)
-
-    def checkpoint_due(self, frames: int) -> bool:
-        due = False
-        for observer in self._observers:
-            due = observer.checkpoint_due(frames) or due
-        return due
-
-    def committed(self, position: Position, state: State, checkpoint: bool) -> None:
-        for observer in self._observers:
-            observer.committed(position, state, checkpoint)
-
-    def relieve(self) -> str:
-        return "; ".join(filter(None, [observer.relieve() for observer in self._observers]))
-
-
-class _Opening:
-    """Opens a log from its newest checkpoint, as often as needed. listed: the checkpoints that it found last."""
-
-    def __init__(
-        self,
-        store: Store,
-        number: int,
-        storage: LongTermStorage,
-        store_clock: StorageClock,
-        new_log: Callable[[Position, float, float | None], Log],
-        clock: Callable[[], float],
-        opened: Callable[[Sequence[ObjectInfo]], None],
-    ) -> None:
-        self.listed: Sequence[ObjectInfo] = ()
-        self._store = store
-        self._number = number
-        self._storage = storage
-        self._store_clock = store_clock
-        self._new_log = new_log
-        self._clock = clock
-        self._opened = opened
-
-    def open(self) -> tuple[Log, State]:
-        """Log and state from the newest checkpoint (W6). The time before the listing is the first proof of the head."""
-        proof = self._clock()
-        with stamps.listening() as noted:
-            stamp = None if self._store.dated else self._time()
-            (head, state), listed = checkpoints.read_newest(self._store, self._number)
-        if head == START and (lost := self._storage.lost_log()) is not None:
-            (head, state), listed = checkpoints.read_newest(self._store, self._number)
-            if head == START:  # and was so before and after the log's first frame was looked for
-                raise lost
-        if listed:
-            self._store_clock.at_least(listed[-1].modified)
-        self.listed = listed
-        self._opened(listed)
-        # The first answer was no later than the listing.
-        return self._new_log(head, proof, noted.first if stamp is None else stamp), state
-
-    def _time(self) -> float | None:
-        """The storage's time, by a request; None if this process may not write."""
-        try:
-            return self._store.clock()
-        except StorageError:
-            return None
 
 
 class DurableLog:
@@ -161,56 +73,44 @@ class DurableLog:
         self.owner = Owner(f"container {number}", "open the root, or the container, in each process")
         self._store = store
         self._settings = settings
-        self._check = storage.check
-        self._sleep = sleep
-        self._observers = _Observers()
+        self._storage = storage
+        self._store_clock = store_clock
+        self._clock = clock
+        self._listed: Sequence[ObjectInfo] = ()
         self._pool: ThreadPoolExecutor | None = None
         inline = executor is None and not (settings.threaded and store.remote)
         if executor is None and settings.threaded:
             executor = self._pool = ThreadPoolExecutor(settings.flights + 1, f"container-{number}")
         requests = executor or InlineExecutor()
-
-        def new_log(head: Position, proof: float, stamp: float | None) -> Log:
-            return Log(
-                store,
-                number,
-                head,
-                proof,
-                grace=settings.grace,
-                executor=requests,
-                timeout=settings.timeout,
-                clock=clock,
-                sleep=sleep,
-                log_start=head.address if head != START else -1,
-                stamp=stamp,
-                wall=wall,
-                identity=identity,
-            )
-
-        self._opening = _Opening(store, number, storage, store_clock, new_log, clock, self._observers.opened)
-        log, state = self._opening.open()
+        self._new_log = partial(
+            Log,
+            store,
+            number,
+            grace=settings.grace,
+            executor=requests,
+            timeout=settings.timeout,
+            clock=clock,
+            sleep=sleep,
+            wall=wall,
+            identity=identity,
+        )
+        opened = self._open()
         self._throttle = Throttle(
             settings.outstanding_bytes,
             settings.backlog_bytes,
             settings.timeout,
-            relieve=self._observers.relieve,
+            relieve=lambda: self._replica.observer.relieve(),
             clock=clock,
             sleep=sleep,
         )
         self.processor = Processor(
-            log,
-            state,
+            opened,
             self.owner,
-            reopen=self._opening.open,
+            settings,
+            reopen=self._open,
             storage=storage,
             throttle=self._throttle,
             inbox=Inbox(store, number, requests.submit, clock),
-            committed=self._observers.committed,
-            checkpoint_due=self._observers.checkpoint_due,
-            flights=settings.flights,
-            frame_transactions=settings.frame_transactions,
-            linger=settings.linger,
-            threaded=settings.threaded,
             inline=inline,
             open_mailbox=open_mailbox if self._pool is not None else no_mailbox,
             now=now,
@@ -219,6 +119,30 @@ class DurableLog:
         )
         self._replica = self.processor.replica
         self._poller = LogPoller(lambda: self._replica.state, self.refresh, clock)
+
+    def _open(self) -> OpenedLog:
+        """Open the log from its newest checkpoint (W6). The time before the listing is the first proof of the head."""
+        proof = self._clock()
+        with stamps.listening() as noted:
+            stamp = None if self._store.dated else self._store_time()
+            (head, state), listed = checkpoints.read_newest(self._store, self.number)
+        if head == START and (lost := self._storage.lost_log()) is not None:
+            (head, state), listed = checkpoints.read_newest(self._store, self.number)
+            if head == START:  # and was so before and after the log's first frame was looked for
+                raise lost
+        if listed:
+            self._store_clock.at_least(listed[-1].modified)
+        self._listed = listed
+        # The first answer was no later than the listing.
+        stamp = noted.first if stamp is None else stamp
+        return OpenedLog(self._new_log(head, proof, log_start=head.address, stamp=stamp), state, listed)
+
+    def _store_time(self) -> float | None:
+        """The storage's time, by a request; None if this process may not write."""
+        try:
+            return self._store.clock()
+        except StorageError:
+            return None
 
     # --- operations ----------------------------------------------------------------------------------------------
 
@@ -238,7 +162,7 @@ class DurableLog:
     def _transaction(self, operations: Sequence[Operation]) -> Transaction:
         transaction = Transaction(operations)
         for operation in transaction.operations:
-            self._check(operation)
+            self._storage.check(operation)
         return transaction
 
     @property
@@ -274,23 +198,16 @@ class DurableLog:
         """Seconds until the next `look` of such a follower makes a request; 0.0 if it does now."""
         return self._poller.due_in(latency)
 
-    def wait_for_change(self, timeout: float) -> None:
-        """Wait until this process knows a newer state, at most `timeout` seconds."""
-        if self._settings.threaded:
-            self._replica.wait_for_change(timeout)
-        else:
-            self._sleep(timeout)
-
     # --- maintenance --------------------------------------------------------------------------------------------------
 
     @property
     def checkpoints(self) -> Sequence[ObjectInfo]:
         """The checkpoints that the last opening listed, oldest first."""
-        return self._opening.listed
+        return self._listed
 
-    def add_observer(self, observer: LogObserver) -> None:
+    def observe(self, observer: LogObserver) -> None:
         """Call `observer` from now on."""
-        self._observers.add(observer)
+        self._replica.observer = observer
 
     def write_checkpoint(self, position: Position, state: State) -> None:
         """Make the checkpoint object of the frame at `position`, from which an opening starts (W6). Raises
@@ -308,15 +225,6 @@ class DurableLog:
     def offline(self) -> bool:
         """True when the log takes no operations any more; open it again."""
         return self.processor.failure is not None
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What took the log offline."""
-        return self.processor.failure
-
-    def fail(self, cause: BaseException) -> None:
-        """Take the log offline, because its state is wrong."""
-        self.processor.fail(cause)
 
     def claim(self) -> None:
         """Hold the log exclusively: go offline with NotPrimary when another process appends."""

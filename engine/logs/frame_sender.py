@@ -8,19 +8,16 @@ was looked up is validated like everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from chunkstore import ObjectNotFound, StorageError
 from engine.errors import DataCorruption, LogMoved, ObjectLost, OutcomeUnknown, Overtaken, Unresolved
-from engine.logs.acknowledgements import Acknowledgements
 from engine.logs.carrier import Carrier
-from engine.logs.commit_queue import CommitQueue
+from engine.logs.commit_context import CommitContext
 from engine.logs.frame_settler import FrameSettler
 from engine.logs.frames import HEADER
 from engine.logs.log import MAKER_TRIPS, OWNER_TRIPS, RENEWED
 from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.payload import Layout
-from engine.logs.replica import Replica
 from engine.logs.submitter import Submitter
 from engine.logs.transaction import Transaction, payload_size
 from engine.logs.validation import ValidationResult, spans, validate
@@ -42,9 +39,7 @@ class FrameSender:
 
     Args:
         storage: the long-term storage behind the log.
-        checkpoint_due: returns, from the number of frames since the last Checkpoint, whether the next one carries one.
         now: the time that operations are stamped with, seconds since the epoch.
-        landed: called when the request of a frame has its answer; None: no thread waits for that.
         inline: frames are put by the calling thread where that takes no longer than waking another one.
 
     max_flights: the most frames in flight; max_transactions: the most transactions of one frame. inline_commit: the
@@ -53,34 +48,24 @@ class FrameSender:
 
     def __init__(
         self,
-        replica: Replica,
-        queue: CommitQueue,
-        acknowledgements: Acknowledgements,
+        context: CommitContext,
         submitter: Submitter,
         carrier: Carrier,
         settler: FrameSettler,
-        *,
         storage: LongTermStorage,
-        checkpoint_due: Callable[[int], bool],
         now: Callable[[], float],
-        landed: Callable[[Any], None] | None,
-        max_flights: int,
-        max_transactions: int,
         inline: bool,
     ) -> None:
-        self.max_flights = max_flights
-        self.max_transactions = max_transactions
+        self.max_flights = context.settings.flights
+        self.max_transactions = context.settings.frame_transactions
         self.inline_commit = False
-        self._replica = replica
-        self._queue = queue
-        self._acknowledgements = acknowledgements
+        self._context = context
+        self._replica = context.replica
         self._submitter = submitter
         self._carrier = carrier
         self._settler = settler
         self._storage = storage
-        self._checkpoint_due = checkpoint_due
         self._now = now
-        self._landed = landed
         self._inline = inline
 
     @property
@@ -114,11 +99,11 @@ class FrameSender:
         try:
             self._send_frame(batch, Layout(position.address, self._send_piece if spans(batch[0]) else None))
         except (Overtaken, LogMoved) as error:  # while the pieces of a spanning transaction were on their way
-            self._queue.retry_after_lost_race(batch)
+            self._context.queue.retry_after_lost_race(batch)
             self._settler.recover(error)
         except (OutcomeUnknown, StorageError) as error:  # likewise; the transaction itself was not sent
             submitter.forget(error)
-            self._acknowledgements.fail(batch, error)
+            self._context.acknowledgements.fail(batch, error)
             self._settler.recover(error)
 
     def _take(self, epoch: int) -> list[Transaction]:
@@ -126,7 +111,7 @@ class FrameSender:
         (rule epoch). A transaction may be completed while it waits here for an own frame (rules once, moved)."""
         return [
             each
-            for each in self._queue.take(self.max_transactions)
+            for each in self._context.queue.take(self.max_transactions)
             if each.outcome is None and (each.carrying is None or each.carrying.address.epoch == epoch)
         ]
 
@@ -161,7 +146,7 @@ class FrameSender:
             if transaction in self._submitter.outbox:
                 result.rejected.append((transaction, error))
             else:
-                self._acknowledgements.complete(transaction, error)
+                self._context.acknowledgements.complete(transaction, error)
 
     def _add_own_operations(
         self, result: ValidationResult, answers: tuple[Answer, ...], address: int, time_ms: int
@@ -173,7 +158,7 @@ class FrameSender:
             if log.upcoming().epoch > log.head.epoch:
                 log.meet()  # it listens for as long as owners may believe this frame
             added.append(AnswerSubmissions(answers, carrier.leaving))
-        if self._checkpoint_due(address - result.state.checkpoint):
+        if self._replica.observer.checkpoint_due(address - result.state.checkpoint):
             added.append(Checkpoint())
         if added:
             result.logged.append(LoggedTransaction(time_ms, tuple(added)))
@@ -183,8 +168,8 @@ class FrameSender:
     def _launch(self, meta: bytes, layout: Layout, result: ValidationResult) -> None:
         inline = self.inline_commit or (self._inline and self._one_at_a_time())
         flight = self._replica.log.send(meta, layout.buffers, result, inline)
-        if self._landed is not None and not inline:
-            flight.future.add_done_callback(self._landed)
+        if self._context.notify is not None and not inline:
+            flight.future.add_done_callback(self._context.notify)
 
     def _send_piece(self, layout: Layout) -> int:
         """Send payload of a spanning transaction ahead of it; the address of the next frame."""
@@ -205,7 +190,7 @@ class FrameSender:
                     self._spill(transaction)
         except StorageError as error:
             self._submitter.forget(error)
-            self._acknowledgements.fail(batch, error)
+            self._context.acknowledgements.fail(batch, error)
             return False
         return True
 
@@ -233,11 +218,11 @@ class FrameSender:
             replica.log.flights[-1].body.rejected.extend(final)
         else:
             for transaction, error in final:
-                self._acknowledgements.complete(transaction, error)
+                self._context.acknowledgements.complete(transaction, error)
         unverified = [each for each, _ in result.rejected if each.number > replica.verified_up_to]
         if unverified:
             replica.must_catch_up = True
-            self._queue.retry(unverified)
+            self._context.queue.retry(unverified)
 
     def _look_up(self, unresolved: Sequence[tuple[Transaction, Unresolved]]) -> None:
         """Look up in LTS what transactions depend on, and queue them again with that."""
@@ -255,12 +240,12 @@ class FrameSender:
                 self._fail_look_up(transaction, failure)
                 continue
             resolved.append(transaction)
-        self._queue.put_back(resolved)
+        self._context.queue.put_back(resolved)
 
     def _fail_look_up(self, transaction: Transaction, error: Exception) -> None:
         if transaction in self._submitter.outbox:
             self._submitter.forget(error)
-        self._acknowledgements.complete(transaction, error)
+        self._context.acknowledgements.complete(transaction, error)
 
 
 def _answers(result: ValidationResult) -> tuple[Answer, ...]:

@@ -8,20 +8,17 @@ and validated against the state behind the winner. What may be in the log and ca
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from chunkstore import StorageError
 from engine.errors import LogMoved, OutcomeUnknown, Overtaken, RootReplaced
-from engine.logs.acknowledgements import Acknowledgements, guarded
+from engine.logs.acknowledgements import guarded
 from engine.logs.carrier import Carrier
-from engine.logs.commit_queue import CommitQueue
-from engine.logs.frames import Position
+from engine.logs.commit_context import CommitContext
 from engine.logs.log import Flight
-from engine.logs.replica import Replica
 from engine.logs.submitter import Submitter
 from engine.logs.transaction import Transaction
 from engine.logs.validation import ValidationResult
-from engine.state.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -31,30 +28,13 @@ that it has company."""
 
 
 class FrameSettler:
-    """Settles the frames in flight. Callers hold the processor's log lock.
+    """Settles the frames in flight. Callers hold the processor's log lock."""
 
-    committed: called with the position and state of each frame of this process, and whether it holds a Checkpoint.
-    fail: takes the container offline.
-    """
-
-    def __init__(
-        self,
-        replica: Replica,
-        queue: CommitQueue,
-        acknowledgements: Acknowledgements,
-        submitter: Submitter,
-        carrier: Carrier,
-        *,
-        committed: Callable[[Position, State, bool], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        self._replica = replica
-        self._queue = queue
-        self._acknowledgements = acknowledgements
+    def __init__(self, context: CommitContext, submitter: Submitter, carrier: Carrier) -> None:
+        self._context = context
+        self._replica = context.replica
         self._submitter = submitter
         self._carrier = carrier
-        self._committed = committed
-        self._fail = fail
 
     def settle(self) -> None:
         """Wait for the first frame in flight and act on its outcome."""
@@ -66,21 +46,21 @@ class FrameSettler:
     def settle_or_raise(self) -> None:
         """Wait for the first frame in flight. Raises as `Log.settle`; the frames are still in flight then."""
         flight = self._replica.log.settle()
-        self._acknowledgements.settled.append(flight)
+        self._context.acknowledgements.settled.append(flight)
         result: ValidationResult = flight.body
-        self._replica.confirm(result.state)
+        self._replica.state = result.state
         if self._carrier.inbox.unsettled:
             self._carrier.frame_settled(result.transactions())
         self._submitter.own_frame_settled(flight.position.epoch)
         # Before callers are notified: one that waits may wait for maintenance next.
-        guarded(self._committed, flight.position, result.state, result.checkpoint)
+        guarded(self._replica.observer.committed, flight.position, result.state, result.checkpoint)
 
     def catch_up(self) -> None:
         """Settle what is in flight, then read the log to its end."""
         self._replica.must_catch_up = False
         while self._replica.log.flights:
             self.settle()
-        self._acknowledgements.complete_settled()
+        self._context.acknowledgements.complete_settled()
         self._replica.read_to_end()
 
     def recover(self, error: Exception) -> None:
@@ -93,21 +73,21 @@ class FrameSettler:
             replica.reopen()
         elif isinstance(error, RootReplaced):
             self._report_unknown(replica.log.renew(), error)
-            self._fail(error)
+            self._context.fail(error)
         elif isinstance(error, OutcomeUnknown):
             self._report_unknown(replica.log.renew(), error)
             replica.optimistic = replica.state
         else:  # the storage refused the first one, so those behind it are void; the log's next writer is another (W1)
             self._submitter.forget(error)
             for flight in replica.log.renew():
-                self._acknowledgements.fail(flight.body.transactions(), error)
+                self._context.acknowledgements.fail(flight.body.transactions(), error)
             replica.optimistic = replica.state
 
     def _retry_behind_the_winner(self) -> None:
         """Another writer made the frame first: read on, apply, and queue our transactions for validation again (W2)."""
         replica = self._replica
         flights = replica.log.drop()
-        self._queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])
+        self._context.queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])
         replica.optimistic = replica.state
         replica.read_to_end()
         if replica.log.losses % RING == 0 and self._submitter.outbox.listening != replica.log.head.epoch:
@@ -117,8 +97,8 @@ class FrameSettler:
     def _report_unknown(self, flights: Iterable[Flight], cause: Exception) -> None:
         error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))
         for flight in flights:
-            self._acknowledgements.fail([transaction for transaction, _ in flight.body.accepted], error)
-            self._queue.retry([transaction for transaction, _ in flight.body.rejected])
+            self._context.acknowledgements.fail([transaction for transaction, _ in flight.body.accepted], error)
+            self._context.queue.retry([transaction for transaction, _ in flight.body.rejected])
 
     def settle_before_failing(self) -> set[Transaction]:
         """Settle what is in flight, as far as that can be done; the transactions that are in no live frame."""

@@ -550,8 +550,9 @@ class Log:
     def proof_is_older_than(self, part: int) -> bool:
         """Whether the last proof of the head is older than the grace period divided by `part`: by the monotonic clock,
         or by the time of day, which is set when a host continues that was stopped."""
-        stepped = self._wall() - self._clock() - self._wall_offset
-        return self._clock() - self._proof > self._grace / part or abs(stepped) > self._grace / STOPPED
+        now = self._clock()
+        stepped = self._wall() - now - self._wall_offset
+        return now - self._proof > self._grace / part or abs(stepped) > self._grace / STOPPED
 
     def _stamp_of(self, path: str) -> float:
         """When the storage made an object that was there just now; endless if it is gone."""
@@ -566,7 +567,8 @@ class Log:
         stamp: the storage's time in the answer, None if that had none. A hypervisor may have stopped this host with all
         of its clocks, but not the storage's clock: if that has advanced by much since the proof, the proof is stale.
         """
-        if not self.proof_is_older_than(STALE) and not (stamp is not None and self._is_apart(stamp)):
+        apart = stamp is not None and self._expected(stamp) is None
+        if not apart and not self.proof_is_older_than(STALE):
             return
         newest = self.log_start()
         if address < newest:
@@ -585,14 +587,13 @@ class Log:
         if found != self.head.writer and self.head.address > self.log_start():
             raise RootReplaced(self.store.root)
 
-    def _is_apart(self, stamp: float) -> bool:
-        """Whether the storage's time is far from that of the proof."""
-        return self._stamp is None or abs(stamp - self._stamp_at(self._stamp, self._proof)) > self._grace / STOPPED
-
-    def _stamp_at(self, stamp: float, moment: float) -> float:
-        """The storage's time at a later moment of the monotonic clock, at least: not all answers carry it, such as that
-        a file is absent. A stop in between is not counted, so the time looks earlier than it was."""
-        return stamp + (moment - self._stamped) * (1 - DRIFT)
+    def _expected(self, stamp: float) -> float | None:
+        """The storage's time at the proof, at least: not all answers carry it, such as that a file is absent. A stop in
+        between is not counted, so the time looks earlier than it was. None if `stamp` is far from it."""
+        if self._stamp is None:
+            return None
+        expected = self._stamp + (self._proof - self._stamped) * (1 - DRIFT)
+        return expected if abs(stamp - expected) <= self._grace / STOPPED else None
 
     def _prove(self, sent: float, stamp: float | None) -> None:
         """The head was there when a request was sent, and the storage's time was `stamp` when it was answered."""
@@ -601,9 +602,9 @@ class Log:
         self._wall_offset = self._wall() - now
         if stamp is not None and stamp < math.inf:
             stamp -= max(now - sent, 0.0)  # it was there no earlier
-            if self._stamp is not None and not self._is_apart(stamp):
-                stamp = max(stamp, self._stamp_at(self._stamp, self._proof))
-            self._stamp, self._stamped = stamp, self._proof
+            expected = self._expected(stamp)
+            self._stamp = stamp if expected is None else max(stamp, expected)
+            self._stamped = self._proof
 
     # --- company (W18) -----------------------------------------------------------------------------------------
 
@@ -632,7 +633,7 @@ class Log:
 
     def in_company(self, trips: int) -> bool:
         """Whether there was a sign of other writers within so many round trips."""
-        return self._clock() - self._met < trips * max(self.round_trip, LEAST_TRIP)
+        return self._met > -math.inf and self._clock() - self._met < self._seconds_of(trips)
 
     def _seconds_of(self, trips: int) -> float:
         """Seconds that so many round trips count for."""

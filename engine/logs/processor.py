@@ -27,20 +27,22 @@ from engine.errors import ContainerOffline, DataCorruption, EngineError, FrameDa
 from engine.interrupts import uninterrupted
 from engine.logs.acknowledgements import Acknowledgements
 from engine.logs.carrier import Carrier
+from engine.logs.commit_context import CommitContext
 from engine.logs.commit_queue import CommitQueue
 from engine.logs.frame_sender import FrameSender
 from engine.logs.frame_settler import FrameSettler
-from engine.logs.frames import Frame, Position
+from engine.logs.frames import Frame
 from engine.logs.inbox import Inbox
 from engine.logs.log import MAKER_TRIPS, Log, Repair
 from engine.logs.long_term_storage import LongTermStorage
-from engine.logs.mailbox import Mailbox, OwnMailbox, no_mailbox
+from engine.logs.mailbox import Mailbox, OwnMailbox
 from engine.logs.replay import apply_frame, not_applicable, repaired_in
-from engine.logs.replica import AppliedFrame, Replica
+from engine.logs.replica import AppliedFrame, OpenedLog, Replica
 from engine.logs.submitter import Submitter
 from engine.logs.throttle import Throttle
 from engine.logs.transaction import Receipt, Transaction
 from engine.ownership import Owner
+from engine.settings import Settings
 from engine.state.state import State
 
 logger = logging.getLogger(__name__)
@@ -55,17 +57,12 @@ class Processor:
     """Applies operations to a container's log and state. Thread-safe.
 
     Args:
-        log, state: as opened, the state being the one after the log's head.
+        opened: the log, and the state after its head.
         owner: the process that all of this belongs to (W10).
         reopen: opens both again from the newest checkpoint, when W7 says so.
         storage: the long-term storage behind the log.
         throttle: holds callers back that bring more payload than can be worked off.
         inbox: what other processes submit to this one.
-        committed: called with the position and state after each own frame, and whether it holds a Checkpoint.
-        checkpoint_due: returns, from the number of frames since the last Checkpoint, whether the next one carries one.
-        flights: the most frames in flight. frame_transactions: the most transactions of one frame.
-        linger: seconds for which operations are collected while frames are in flight.
-        threaded: a background thread does the work; otherwise the calling thread of `submit` does.
         inline: a commit runs on its calling thread while nothing is queued and nothing is in flight: where a request
             takes no longer than waking another thread does.
         open_mailbox: gives a writer a mailbox, where processes of this host hand each other submissions by it.
@@ -77,32 +74,26 @@ class Processor:
 
     def __init__(
         self,
-        log: Log,
-        state: State,
+        opened: OpenedLog,
         owner: Owner,
+        settings: Settings,
         *,
-        reopen: Callable[[], tuple[Log, State]],
+        reopen: Callable[[], OpenedLog],
         storage: LongTermStorage,
         throttle: Throttle,
         inbox: Inbox,
-        committed: Callable[[Position, State, bool], None],
-        checkpoint_due: Callable[[int], bool],
-        flights: int = 4,
-        frame_transactions: int = 4096,
-        linger: float = 0.005,
-        threaded: bool = True,
-        inline: bool = False,
-        open_mailbox: Callable[[bytes], Mailbox | None] = no_mailbox,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        inline: bool,
+        open_mailbox: Callable[[bytes], Mailbox | None],
+        now: Callable[[], float],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         self.failure: BaseException | None = None
         self.readers: deque[object] = deque()
         self._owner = owner
         self._throttle = throttle
-        self._linger = linger
-        self._threaded = threaded
+        self._linger = settings.linger
+        self._threaded = settings.threaded
         self._inline = inline
         self._clock = clock
         self._log_lock = threading.RLock()  # guards the log, the states, and all parts but the queue
@@ -112,8 +103,7 @@ class Processor:
         self._own_mailbox = OwnMailbox(open_mailbox)
         self._acknowledgements = Acknowledgements(throttle, storage.forget)
         self.replica = Replica(
-            log,
-            state,
+            opened,
             self._queue,
             reopen=reopen,
             on_frames=self._frames_applied,
@@ -121,41 +111,21 @@ class Processor:
             fail=self.fail,
             check_online=self._check_online,
         )
-        self._submitter = Submitter(
+        context = CommitContext(
             self.replica,
             self._queue,
             self._acknowledgements,
             self._own_mailbox,
-            committed=committed,
-            clock=clock,
-            sleep=sleep,
+            settings,
+            self.fail,
+            self._notify if settings.threaded else None,
+            clock,
+            sleep,
         )
-        notify = self._notify if threaded else None
-        self._carrier = Carrier(self.replica, self._queue, inbox, self._own_mailbox, listed=notify, clock=clock)
-        self._settler = FrameSettler(
-            self.replica,
-            self._queue,
-            self._acknowledgements,
-            self._submitter,
-            self._carrier,
-            committed=committed,
-            fail=self.fail,
-        )
-        self._sender = FrameSender(
-            self.replica,
-            self._queue,
-            self._acknowledgements,
-            self._submitter,
-            self._carrier,
-            self._settler,
-            storage=storage,
-            checkpoint_due=checkpoint_due,
-            now=now,
-            landed=notify,
-            max_flights=flights,
-            max_transactions=frame_transactions,
-            inline=inline,
-        )
+        self._submitter = Submitter(context)
+        self._carrier = Carrier(context, inbox)
+        self._settler = FrameSettler(context, self._submitter, self._carrier)
+        self._sender = FrameSender(context, self._submitter, self._carrier, self._settler, storage, now, inline)
 
     def _frames_applied(self, frames: Sequence[AppliedFrame]) -> None:
         for applied in frames:
@@ -188,7 +158,8 @@ class Processor:
         """Commit a transaction and wait for its outcome. Raises as the future of `submit` does."""
         try:
             self._admit(transaction)
-            if not (self._may_be_inline(transaction) and uninterrupted(partial(self._commit_inline, transaction))):
+            alone = self._inline and transaction.size <= INLINE_BYTES and not self.replica.log.in_company(MAKER_TRIPS)
+            if not (alone and uninterrupted(partial(self._commit_inline, transaction))):
                 self._enqueue(transaction)
             return transaction.result()
         except BaseException:
@@ -297,7 +268,7 @@ class Processor:
     def _not_applicable(self, live: Sequence[Frame], address: int) -> tuple[int, ...]:
         """The transactions of the live frame at `address` that cannot be decoded or applied. Raises ValueError if there
         are none."""
-        state, container = self.replica.state, self.log.container
+        state, container = self.replica.state, self.replica.log.container
         repaired = repaired_in(live, container)
         for frame in live:
             if frame.position.address == address and address not in repaired:
@@ -328,9 +299,6 @@ class Processor:
             self._carrier.close()
 
     # --- on the calling thread -----------------------------------------------------------------------------------
-
-    def _may_be_inline(self, transaction: Transaction) -> bool:
-        return self._inline and transaction.size <= INLINE_BYTES and not self.replica.log.in_company(MAKER_TRIPS)
 
     def _commit_inline(self, transaction: Transaction) -> bool:
         """Try to commit on the calling thread. Returns False, without side effects, if other work is queued or in
@@ -379,7 +347,7 @@ class Processor:
                 self._start_thread()
                 self._wake_thread()
         except Exception as error:
-            logger.warning("container %d has no thread: %s", self.log.container, repr(error))
+            logger.warning("container %d has no thread: %s", self.replica.log.container, repr(error))
             return False
         return self._threaded
 
@@ -466,13 +434,14 @@ class Processor:
             return False
         if queue.closing or queue.fills_a_frame() or first.carrying is not None or first.direct:
             return True
-        if self._carrier.inbox.in_rounds(self.log.round_trip):
+        if self._carrier.inbox.in_rounds(self.replica.log.round_trip):
             return False
         return not flights or time.monotonic() - first.queued_at >= self._linger
 
     def _gathers(self) -> bool:
         """Whether the next frame waits for those that the last one answered."""
-        return not self._queue.closing and self._clock() < self._carrier.inbox.gathers_until(self.log.round_trip)
+        until = self._carrier.inbox.gathers_until(self.replica.log.round_trip)
+        return until > 0 and not self._queue.closing and self._clock() < until
 
     def _fail_queued(self, error: StorageError) -> None:
         """The log cannot be read on, which is tried when nothing is in flight: what was not sent is not done."""
@@ -508,7 +477,7 @@ class Processor:
     def _seconds_until_next_step(self) -> float | None:
         """Seconds until something can be done without a notification; None when there is no such thing."""
         due = []
-        inbox, log = self._carrier.inbox, self.log
+        inbox, log = self._carrier.inbox, self.replica.log
         if self._submitter.outbox.waiting:
             due.append(self._submitter.outbox.next_look - self._clock())
         elif self._lingers():
@@ -521,9 +490,9 @@ class Processor:
 
     def _lingers(self) -> bool:
         """Whether what is queued leaves when it has lingered. What waits for a round leaves when that lands."""
-        if not self._queue.transactions or len(self.log.flights) >= self._sender.allowed_flights:
+        if not self._queue.transactions or len(self.replica.log.flights) >= self._sender.allowed_flights:
             return False
-        return not self._carrier.inbox.in_rounds(self.log.round_trip)
+        return not self._carrier.inbox.in_rounds(self.replica.log.round_trip)
 
     def _notify(self, _: Any) -> None:
         with self._queue.lock:

@@ -9,49 +9,59 @@ log lock; `state` may be read at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from chunkstore import ObjectInfo
 from engine.errors import LogMoved, NotPrimary
 from engine.logs.commit_queue import CommitQueue
 from engine.logs.frames import Frame
 from engine.logs.log import Log
+from engine.logs.observer import LogObserver
 from engine.logs.replay import applied, repaired_in
 from engine.state.operations import AnswerSubmissions
 from engine.state.state import State
-from engine.waiting import Waiters
 
 AppliedFrame = tuple[Frame, State, AnswerSubmissions | None]
 """A live frame, the state after it, and what its maker says to the processes that submit to it."""
+
+
+class OpenedLog(NamedTuple):
+    """A log as opened, the state after its head, and the checkpoints that the opening listed, oldest first."""
+
+    log: Log
+    state: State
+    listed: Sequence[ObjectInfo]
 
 
 class Replica:
     """The log and its states.
 
     Args:
-        log, state: as opened, the state being the one after the log's head.
+        opened: the log, and the state after its head.
         queue: of the container's transactions.
         reopen: opens both again from the newest checkpoint.
         on_frames: called with live frames of other processes, once they are applied. on_reopen: called before the log
             is opened again. fail: takes the container offline. check_online: raises the error of a container that is.
 
-    exclusive: another process must not append. must_catch_up: the log has to be read to its end before the next frame.
-    verified_up_to: the number of the newest transaction that was submitted before the log was last read to its end.
+    observer: of the log. exclusive: another process must not append. must_catch_up: the log has to be read to its end
+    before the next frame. verified_up_to: the number of the newest transaction that was submitted before the log was
+    last read to its end.
     """
 
     def __init__(
         self,
-        log: Log,
-        state: State,
+        opened: OpenedLog,
         queue: CommitQueue,
         *,
-        reopen: Callable[[], tuple[Log, State]],
+        reopen: Callable[[], OpenedLog],
         on_frames: Callable[[Sequence[AppliedFrame]], None],
         on_reopen: Callable[[Exception], None],
         fail: Callable[[BaseException], None],
         check_online: Callable[[], None],
     ) -> None:
-        self.log = log
-        self.state = state
-        self.optimistic = state
+        self.log = opened.log
+        self.state = self.optimistic = opened.state
+        self.observer = LogObserver()
         self.exclusive = False
         self.must_catch_up = False
         self.verified_up_to = -1
@@ -61,19 +71,7 @@ class Replica:
         self._on_reopen = on_reopen
         self._fail = fail
         self._check_online = check_online
-        self._opened_at = log.head.address  # of the checkpoint that the state began with
-        self._changed = Waiters()
-
-    def confirm(self, state: State) -> None:
-        """`state` is the one after the log's head."""
-        self.state = state
-        if self._changed.waiting:
-            self._changed.wake()
-
-    def wait_for_change(self, timeout: float) -> None:
-        """Wait until there is a new state, at most `timeout` seconds."""
-        known = self.state
-        self._changed.wait(lambda: self.state is not known, timeout)
+        self._opened_at = self.log.head.address  # of the checkpoint that the state began with
 
     def read_to_end(self) -> None:
         """Read the log to its end, and apply. Nothing may be in flight."""
@@ -122,8 +120,7 @@ class Replica:
         for frame in live:
             state, carried = applied(state, frame, self.log.container, repaired.get(frame.position.address))
             frames.append((frame, state, carried))
-        self.optimistic = state
-        self.confirm(state)
+        self.state = self.optimistic = state
         self.log.meet_if_often(sum(carried is not None for *_, carried in frames), since)
         self._on_frames(frames)
         if self.exclusive:
@@ -133,10 +130,10 @@ class Replica:
     def reopen(self) -> None:
         """What was read may have been deleted meanwhile: open again from the newest checkpoint (W7)."""
         self._on_reopen(LogMoved("the log was read from its newest checkpoint again"))
-        log, state = self._reopen()
-        self.log, self.optimistic = log, state
-        self._opened_at = log.head.address
-        self.confirm(state)
+        self.log, self.state, listed = self._reopen()
+        self.optimistic = self.state
+        self._opened_at = self.log.head.address
+        self.observer.opened(listed)
         if self.exclusive:
             self._fail(NotPrimary("the process was stopped for longer than the grace period of the log allows"))
             self._check_online()

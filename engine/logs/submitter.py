@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from chunkstore import StorageError
 from chunkstore.metrics import default_metrics
 from engine.errors import OutcomeUnknown
-from engine.logs.acknowledgements import Acknowledgements, guarded
-from engine.logs.commit_queue import CommitQueue
-from engine.logs.frames import Position
+from engine.logs.acknowledgements import guarded
+from engine.logs.commit_context import CommitContext
 from engine.logs.log import OWNER_TRIPS
-from engine.logs.mailbox import Delivery, Kind, OwnMailbox
+from engine.logs.mailbox import Delivery, Kind
 from engine.logs.outbox import Outbox
-from engine.logs.replica import AppliedFrame, Replica
+from engine.logs.replica import AppliedFrame
 from engine.logs.submission import Address, encode, submission_path
 from engine.logs.transaction import Receipt, Transaction, wake_next
-from engine.state.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -38,34 +36,14 @@ SUBMITTED_BYTES = 1 << 20
 class Submitter:
     """Submits transactions of this process to another one. Callers hold the processor's log lock.
 
-    Args:
-        committed: called with the position and state of each frame that carries a transaction of this process, and
-            False.
-        clock, sleep: seconds, and how to wait for them.
-
     outbox: what is outstanding. enabled: False where all transactions go into own frames.
     """
 
-    def __init__(
-        self,
-        replica: Replica,
-        queue: CommitQueue,
-        acknowledgements: Acknowledgements,
-        mailbox: OwnMailbox,
-        *,
-        committed: Callable[[Position, State, bool], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self.outbox = Outbox(clock)
+    def __init__(self, context: CommitContext) -> None:
+        self.outbox = Outbox(context.clock)
         self.enabled = True
-        self._replica = replica
-        self._queue = queue
-        self._acknowledgements = acknowledgements
-        self._mailbox = mailbox
-        self._committed = committed
-        self._clock = clock
-        self._sleep = sleep
+        self._context = context
+        self._replica = context.replica
 
     # --- there ---------------------------------------------------------------------------------------------------
 
@@ -86,7 +64,7 @@ class Submitter:
         while taken < len(batch) and size + batch[taken].size <= SUBMITTED_BYTES:
             size += batch[taken].size
             taken += 1
-        self._queue.put_back(batch[taken:])
+        self._context.queue.put_back(batch[taken:])
         batch = batch[:taken]
         address = self.outbox.new_address(log.head.epoch)
         data = encode(log.container, address, [transaction.operations for transaction in batch])
@@ -111,7 +89,7 @@ class Submitter:
         an object (NOBODY). DEAD: that writer was on this host, and has ended. Raises StorageError; the submission may
         be there all the same."""
         log = self._replica.log
-        mailbox = self._mailbox.open(log.writer)
+        mailbox = self._context.mailbox.open(log.writer)
         if mailbox is not None:
             delivery = mailbox.send(log.head.writer, Kind.SUBMISSION, data)
             if delivery is not Delivery.NOBODY:
@@ -127,18 +105,18 @@ class Submitter:
     @property
     def look_due(self) -> bool:
         """Whether the log is to be read for the outcome now."""
-        return self.outbox.waiting and not self._replica.log.flights and self._clock() >= self.outbox.next_look
+        return self.outbox.waiting and not self._replica.log.flights and self._context.clock() >= self.outbox.next_look
 
     def wait_and_look(self) -> None:
         """Wait until that is so, and read."""
-        self._sleep(max(self.outbox.next_look - self._clock(), 0.0))
+        self._context.sleep(max(self.outbox.next_look - self._context.clock(), 0.0))
         self.look()
 
     def look(self) -> None:
         """Read the log for the outcome of a submission. After a long wait its transactions go into an own frame."""
         self.outbox.looked(self._replica.log.round_trip)
         ended = False
-        while not ended and (self.outbox.waiting or self._queue.transactions):  # which go to the present maker
+        while not ended and (self.outbox.waiting or self._context.queue.transactions):  # which go to the present maker
             ended = self._replica.read_some(self.outbox.frames_expected)
         if self.outbox.waiting and self.outbox.impatient:
             self.recall()
@@ -154,32 +132,32 @@ class Submitter:
         chain: deque[Transaction] = deque()
         for transaction, results in outcomes.done:
             receipt = Receipt(frame.position.address, results, transaction.tries, after)
-            self._acknowledgements.complete(transaction, receipt, chain)
+            self._context.acknowledgements.complete(transaction, receipt, chain)
         wake_next(chain)
         for transaction in outcomes.refused:
             transaction.direct = True
-        self._queue.retry([*outcomes.void, *outcomes.refused])
+        self._context.queue.retry([*outcomes.void, *outcomes.refused])
         if outcomes.done:
-            guarded(self._committed, frame.position, after, False)
+            guarded(self._replica.observer.committed, frame.position, after, False)
 
     def own_frame_settled(self, epoch: int) -> None:
         """Act on a live frame of this process: if it begins an epoch, what was submitted to the last one is void."""
         if self.outbox.active:
-            self._queue.retry(self.outbox.read(epoch, None, self._replica.log.round_trip).void)
+            self._context.queue.retry(self.outbox.read(epoch, None, self._replica.log.round_trip).void)
         self.outbox.served()
 
     def recall(self) -> None:
         """What was submitted goes into own frames; the submission may be carried all the same."""
-        self._queue.put_back(self.outbox.recall())
+        self._context.queue.put_back(self.outbox.recall())
 
     def wait_again(self) -> None:
         """Own frames lost the race, and what was submitted is not void: wait for its outcome again."""
         if self.outbox.recalled:
-            self._queue.discard(self.outbox.wait_again(self._replica.log.round_trip))
+            self._context.queue.discard(self.outbox.wait_again(self._replica.log.round_trip))
 
     def forget(self, why: Exception) -> None:
         """The outcome of a submission cannot be looked for any more: it is unknown (rules once, moved)."""
         left = self.outbox.forget()
         if left:
             error = OutcomeUnknown(f"it was submitted to another process, and may be done: {why}")
-            self._acknowledgements.fail(left, error)
+            self._context.acknowledgements.fail(left, error)

@@ -14,7 +14,8 @@ from chunkstore.decoding import InvalidData, decoding
 from engine.errors import DataCorruption, InvalidOperation, Rejected, Unresolved
 from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.transaction import Transaction
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.operations import ActivateSegment, Append, LoadAttributes, LoggedTransaction, Operation
 from engine.state.state import State, find_entry
 from engine.state.tables import ATTRIBUTES, METADATA, Entry, LookupResult, stored_attribute
@@ -48,26 +49,26 @@ class ValidationResult:
         """All that are completed when the frame is live."""
         return [each for each, _ in self.accepted] + [each for each, _ in self.rejected]
 
-    def accept(self, transaction: Transaction, layout: Layout, change: StateChange, loads: Loads | None = None) -> None:
+    def accept(self, transaction: Transaction, layout: Layout, draft: StateDraft, loads: Loads | None = None) -> None:
         """Lay a transaction out and apply it, `loads` first. Raises Rejected or Unresolved."""
         bound, results = list((loads or {}).values()), []
         for operation in bound:
-            change.apply(operation)
-        number = change.sequence
+            apply_operation(draft, operation)
+        number = draft.sequence
         for operation in transaction.operations:
-            operation = layout.bind(operation, change.segment, number)
+            operation = layout.bind(operation, draft.segment, number)
             bound.append(operation)
-            results.append(change.apply(operation))
-        self.logged.append(LoggedTransaction(change.time, tuple(bound)))
+            results.append(apply_operation(draft, operation))
+        self.logged.append(LoggedTransaction(draft.time, tuple(bound)))
         self.accepted.append((transaction, results))
         self.carries = self.carries or transaction.carrying is not None
 
-    def accept_appends(self, segment: str, run: Sequence[Transaction], layout: Layout, change: StateChange) -> None:
+    def accept_appends(self, segment: str, run: Sequence[Transaction], layout: Layout, draft: StateDraft) -> None:
         """The same for plain appends to one segment, as one operation: that costs less here and in every reader."""
         payloads = [transaction.appended_payload() for transaction in run]
         operation = Append(segment, layout.together(payloads))
-        offset: int = change.apply(operation)
-        self.logged.append(LoggedTransaction(change.time, (operation,)))
+        offset: int = apply_operation(draft, operation)
+        self.logged.append(LoggedTransaction(draft.time, (operation,)))
         for transaction, payload in zip(run, payloads, strict=True):
             self.accepted.append((transaction, [offset]))
             self.carries = self.carries or transaction.carrying is not None
@@ -98,18 +99,18 @@ def _validate_together(
     if batch[0].size > MAX_PAYLOAD or any(transaction.looked_up for transaction in batch):
         return None
     result, mark = ValidationResult(state), layout.mark()
-    change = StateChange(state, time_ms, layout.frame.address, {})
+    draft = StateDraft(state, time_ms, layout.frame.address, {})
     try:
         with decoding():
             for segment, run in _runs(batch):
                 if segment is not None and len(run) > 1:
-                    result.accept_appends(segment, run, layout, change)
+                    result.accept_appends(segment, run, layout, draft)
                 else:
-                    result.accept(run[0], layout, change)
+                    result.accept(run[0], layout, draft)
     except (Rejected, Unresolved, DataCorruption, InvalidData):
         layout.rewind(mark)
         return None
-    result.state = change.state()
+    result.state = draft.finish()
     return result
 
 
@@ -145,7 +146,8 @@ def _validate_each(state: State, batch: Sequence[Transaction], layout: Layout, t
         except DataCorruption as error:
             result.refuse(transaction, error, invalid=True)
         except InvalidData as problem:
-            refusal = InvalidOperation(f"it cannot be applied: {problem}. Nothing was done")
+            names = ", ".join(type(operation).__name__ for operation in transaction.operations)
+            refusal = InvalidOperation(f"{names} cannot be applied: {problem}. Nothing was done: correct the value")
             result.refuse(transaction, refusal, invalid=True)
         layout.rewind(mark)
     return result
@@ -160,14 +162,14 @@ def _validate_one(
     """
     loads: Loads = _dry_run(transaction, result.state, time_ms) if spans(transaction) else {}
     while True:
-        change = StateChange(result.state, time_ms, layout.frame.address, transaction.looked_up)
+        draft = StateDraft(result.state, time_ms, layout.frame.address, transaction.looked_up)
         try:
-            result.accept(transaction, layout, change, loads)
+            result.accept(transaction, layout, draft, loads)
         except Unresolved as error:
             layout.rewind(mark)
             loads = _more_loads(error, result.state, transaction.looked_up, loads)
             continue
-        result.state = change.state()
+        result.state = draft.finish()
         return
 
 
@@ -175,10 +177,10 @@ def _dry_run(transaction: Transaction, state: State, time_ms: int) -> Loads:
     """See whether a spanning transaction is acceptable before its pieces are sent. Raises Rejected if not."""
     loads: Loads = {}
     while True:
-        layout, change = Layout(0), StateChange(state, time_ms, 0, transaction.looked_up)
+        layout, draft = Layout(0), StateDraft(state, time_ms, 0, transaction.looked_up)
         try:
             for operation in (*loads.values(), *transaction.operations):
-                change.apply(layout.bind(operation, change.segment, change.sequence))
+                apply_operation(draft, layout.bind(operation, draft.segment, draft.sequence))
             return loads
         except Unresolved as error:
             loads = _more_loads(error, state, transaction.looked_up, loads)

@@ -120,13 +120,6 @@ class ContainerSegments:
                 if self.plan(segment, start, end) == pieces:
                     raise (error if isinstance(error, DataCorruption) else ObjectLost(str(error))) from error
 
-    def fetch_ahead(self, segment: str, offset: int, length: int) -> None:
-        """Read up to `length` bytes in LTS from `offset` on into the cache. Raises as `read`."""
-        found = self.activated([segment])[segment]
-        if found is not None and offset < found.storage_length:
-            pieces = self.plan_of(found, offset, min(offset + length, found.storage_length))
-            fetch_through(self._stores, pieces, self._cache)
-
 
 def _existing(name: str, segment: Segment | None) -> Segment:
     if segment is None:

@@ -10,12 +10,23 @@ import enum
 import reprlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
 
 import msgpack
 
 from chunkstore.checksums import block_checksums
-from chunkstore.decoding import InvalidData, Natural, NewerFormat, Reader, Size, decoding, reader, unpack, validator
+from chunkstore.decoding import (
+    Given,
+    InvalidData,
+    Natural,
+    NewerFormat,
+    Reader,
+    Size,
+    decoding,
+    reader,
+    unpack,
+    validator,
+)
 from engine.errors import InvalidOperation
 from engine.state.index_records import IndexRecords
 from engine.state.segments import Extent, FrameRef, StoredRef
@@ -70,7 +81,43 @@ class Payload:
         return len(self.data)
 
 
-Content: TypeAlias = Payload | IndexRecords | tuple[Extent, ...]
+def _given_content(given: Any) -> Any:
+    if type(given) is Payload:
+        return given
+    if type(given) is IndexRecords:
+        _GIVEN_NAME(given.segment)
+        return given
+    return _given_extents(given)
+
+
+def _given_extents(given: Any) -> tuple[Extent, ...]:
+    if not isinstance(given, list | tuple):
+        raise InvalidData(f"{reprlib.repr(given)} stands where a Payload, IndexRecords or extents are due")
+    return tuple([_given_extent(each) for each in given])
+
+
+def _given_extent(given: Any) -> Extent:
+    if not isinstance(given, Extent):
+        raise InvalidData(f"{reprlib.repr(given)} stands where an Extent is due")
+    source, position, length, checksums = given
+    if isinstance(source, FrameRef):
+        source = FrameRef(_GIVEN_OFFSET(source.address), _GIVEN_OFFSET(source.start))
+    elif isinstance(source, StoredRef):
+        source = StoredRef(_GIVEN_NAME(source.storage))
+    else:
+        source = _GIVEN_NAME(source)
+    return Extent(source, _GIVEN_OFFSET(position), _GIVEN_OFFSET(length), _GIVEN_BYTES(checksums))
+
+
+def _given_layout(given: Any) -> tuple[Any, ...]:
+    return tuple(_GIVEN_LAYOUT(given))
+
+
+_GIVEN_NAME, _GIVEN_OFFSET, _GIVEN_BYTES = validator(str), validator(Natural), validator(bytes)
+_GIVEN_LAYOUT = validator(TableLayout)
+
+Content: TypeAlias = Annotated[Payload | IndexRecords | tuple[Extent, ...], Given(_given_content)]
+ExtentList: TypeAlias = Annotated[tuple[Extent, ...], Given(_given_extents)]
 ReadContent: TypeAlias = Callable[[Any], Content]
 """Decodes the content of an operation from msgpack values."""
 
@@ -274,11 +321,11 @@ class TableFlush(NamedTuple):
 
     table: str
     upto: int
-    layout: tuple[Any, ...]
-    entries: tuple[Extent, ...]
-    pages: tuple[Extent, ...]
-    merged_entries: tuple[int, tuple[Extent, ...]] = (0, ())
-    merged_pages: tuple[int, tuple[Extent, ...]] = (0, ())
+    layout: Annotated[tuple[Any, ...], Given(_given_layout)]
+    entries: ExtentList
+    pages: ExtentList
+    merged_entries: tuple[Natural, ExtentList] = (0, ())
+    merged_pages: tuple[Natural, ExtentList] = (0, ())
     keep: bool = True
 
 
@@ -368,72 +415,40 @@ class StartSegment(NamedTuple):
 
 
 Operation: TypeAlias = (
-    CreateSegment
-    | StartSegment
-    | Append
+    Append
     | SealSegment
     | MergeSegment
-    | TruncateSegment
-    | DeleteSegment
-    | ExpireSegments
-    | UpdateAttributes
+    | CreateSegment
     | PutEntry
+    | UpdateAttributes
+    | TruncateSegment
+    | Checkpoint
+    | RecordFlush
+    | DeleteSegment
+    | DequeueGarbage
+    | DiscardChunks
     | CheckEntry
     | ActivateSegment
     | EvictSegments
     | SaveSegments
     | SpillAttributes
     | LoadAttributes
-    | Checkpoint
     | BeginCycle
     | EndCycle
-    | AbortCycle
-    | RecordFlush
     | RecordStoredBounds
     | RecordDeletion
     | RecordTableFlush
     | QueueGarbage
-    | DiscardChunks
-    | DequeueGarbage
+    | ExpireSegments
+    | AbortCycle
+    | StartSegment
     | AnswerSubmissions
 )
+"""In the order of their numbers in the format, which begin at 1: a new one comes last."""
 
-_TYPES: dict[int, type[Any]] = dict(
-    enumerate(
-        (
-            Append,
-            SealSegment,
-            MergeSegment,
-            CreateSegment,
-            PutEntry,
-            UpdateAttributes,
-            TruncateSegment,
-            Checkpoint,
-            RecordFlush,
-            DeleteSegment,
-            DequeueGarbage,
-            DiscardChunks,
-            CheckEntry,
-            ActivateSegment,
-            EvictSegments,
-            SaveSegments,
-            SpillAttributes,
-            LoadAttributes,
-            BeginCycle,
-            EndCycle,
-            RecordStoredBounds,
-            RecordDeletion,
-            RecordTableFlush,
-            QueueGarbage,
-            ExpireSegments,
-            AbortCycle,
-            StartSegment,
-            AnswerSubmissions,
-        ),
-        start=1,
-    )
-)
+_TYPES: dict[int, type[Any]] = dict(enumerate(get_args(Operation), start=1))
 _CODES = {kind: code for code, kind in _TYPES.items()}
+_CHECKS: dict[Any, Reader] = {kind: validator(kind) for kind in get_args(Operation)}
 
 
 class LoggedTransaction(NamedTuple):
@@ -459,7 +474,7 @@ def checked(operation: Operation) -> Operation:
             valid: Operation = read(operation)
             return valid
     except InvalidData as problem:
-        raise InvalidOperation(f"{type(operation).__name__}: {problem}. Nothing was done") from None
+        raise InvalidOperation(f"{type(operation).__name__}: {problem}. Nothing was done: correct the value") from None
 
 
 def encode_transactions(transactions: Sequence[LoggedTransaction], own: FrameRef) -> bytes:
@@ -571,30 +586,6 @@ _READERS: dict[int, Callable[[list[Any], ReadContent], Operation]] = {
 }
 
 
-_GIVEN_NAME, _GIVEN_TIME, _GIVEN_BYTES, _GIVEN_OFFSET = (
-    validator(str),
-    validator(int),
-    validator(bytes),
-    validator(Natural),
-)
-_GIVEN_UPDATES, _GIVEN_LAYOUT, _GIVEN_FLAG = (
-    validator(tuple[AttributeUpdate, ...]),
-    validator(TableLayout),
-    validator(bool),
-)
-
-
-def _checked_append(given: Append) -> Append:
-    segment, content, offset, updates, created_at = given
-    return Append(
-        _checked_field(_GIVEN_NAME, "segment", segment),
-        _checked_content("content", content),
-        None if offset is None else _checked_field(_GIVEN_OFFSET, "offset", offset),
-        _checked_field(_GIVEN_UPDATES, "updates", updates),
-        _checked_field(_GIVEN_TIME, "created_at", created_at),
-    )
-
-
 def _is_exact(append: Append) -> bool:
     """Whether an append equals its decoded form, as nearly all do. Checking it field by field takes three times as
     long, and each write of events is an append."""
@@ -631,80 +622,6 @@ def _are_exact_extents(content: Any) -> bool:
         if not (type(position) is int and type(length) is int and 0 <= position <= _MOST >= length >= 0):
             return False
     return True
-
-
-def _checked_merge(given: MergeSegment) -> MergeSegment:
-    return MergeSegment(
-        _checked_field(_GIVEN_NAME, "target", given.target),
-        _checked_field(_GIVEN_NAME, "source", given.source),
-        _checked_content("header", given.header),
-    )
-
-
-def _checked_tables(given: RecordTableFlush) -> RecordTableFlush:
-    if not isinstance(given.tables, list | tuple):
-        raise InvalidData(f"tables: {reprlib.repr(given.tables)} stands where a list is due")
-    return RecordTableFlush(_GIVEN_TIME(given.cycle), tuple([_checked_table(table) for table in given.tables]))
-
-
-def _checked_table(given: Any) -> TableFlush:
-    if not isinstance(given, TableFlush):
-        raise InvalidData(f"{reprlib.repr(given)} stands where a TableFlush is due")
-    return TableFlush(
-        _GIVEN_NAME(given.table),
-        _GIVEN_TIME(given.upto),
-        tuple(_GIVEN_LAYOUT(given.layout)),
-        _checked_extents(given.entries),
-        _checked_extents(given.pages),
-        (_GIVEN_OFFSET(given.merged_entries[0]), _checked_extents(given.merged_entries[1])),
-        (_GIVEN_OFFSET(given.merged_pages[0]), _checked_extents(given.merged_pages[1])),
-        _GIVEN_FLAG(given.keep),
-    )
-
-
-def _checked_field(read: Reader, field: str, value: Any) -> Any:
-    try:
-        return read(value)
-    except InvalidData as problem:
-        raise InvalidData(f"{field}: {problem}") from None
-
-
-def _checked_content(field: str, content: Content) -> Content:
-    if type(content) is Payload:
-        return content
-    if type(content) is IndexRecords:
-        _checked_field(_GIVEN_NAME, f"{field} of index records: segment", content.segment)
-        return content
-    extents: tuple[Extent, ...] = _checked_field(_checked_extents, field, content)
-    return extents
-
-
-def _checked_extents(given: Any) -> tuple[Extent, ...]:
-    if not isinstance(given, list | tuple):
-        raise InvalidData(f"{reprlib.repr(given)} stands where a Payload, IndexRecords or extents are due")
-    return tuple([_checked_extent(each) for each in given])
-
-
-def _checked_extent(given: Any) -> Extent:
-    if not isinstance(given, Extent):
-        raise InvalidData(f"{reprlib.repr(given)} stands where an Extent is due")
-    source, position, length, checksums = given
-    if isinstance(source, FrameRef):
-        source = FrameRef(_GIVEN_OFFSET(source.address), _GIVEN_OFFSET(source.start))
-    elif isinstance(source, StoredRef):
-        source = StoredRef(_GIVEN_NAME(source.storage))
-    else:
-        source = _GIVEN_NAME(source)
-    return Extent(source, _GIVEN_OFFSET(position), _GIVEN_OFFSET(length), _GIVEN_BYTES(checksums))
-
-
-_SPECIAL_CHECKS: dict[type[Any], Callable[[Any], Any]] = {
-    Append: _checked_append,
-    MergeSegment: _checked_merge,
-    RecordTableFlush: _checked_tables,
-}
-_KINDS: tuple[Any, ...] = tuple(_TYPES.values())
-_CHECKS: dict[Any, Callable[[Any], Any]] = {kind: _SPECIAL_CHECKS.get(kind) or validator(kind) for kind in _KINDS}
 
 
 def encode_extents(extents: Sequence[Extent], own: FrameRef | None = None) -> list[list[Any]]:

@@ -113,10 +113,13 @@ class SegmentMutation:
         found = self._changed.get(name, self)
         return name in self._origin._base if found is self else found is not None
 
-    def __setitem__(self, name: str, segment: Segment) -> None:
-        if name not in self:
+    def put(self, name: str, segment: Segment) -> Segment | None:
+        """Store a segment. Returns the one that it replaces."""
+        before = self.get(name)
+        if before is None:
             self._length += 1
         self._changed[name] = segment
+        return before
 
     def __delitem__(self, name: str) -> None:
         if name not in self:

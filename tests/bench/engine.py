@@ -175,9 +175,14 @@ with Container(Stores(store, store), 0, Settings(maintenance=False, poll=float(s
     offset = 0
     print("ready", flush=True)
     while offset < int(sys.argv[3]) * 100:
-        for entry in container.follow("scope/segment", offset, 100, timeout=60.0):
+        segment = container.look(container.settings.poll).segments.get("scope/segment")
+        if segment is None or segment.length == offset:
+            time.sleep(container.due_in(container.settings.poll))
+            continue
+        container.read("scope/segment", offset, segment.length)
+        for _ in range(offset, segment.length, 100):
             print(time.clock_gettime(time.CLOCK_MONOTONIC), flush=True)
-            offset += len(entry.data)
+        offset = segment.length
 """
 
 

@@ -294,6 +294,12 @@ def test_a_streams_record_is_refused_or_read_back() -> None:
     assert counts[0] > 200 and counts[1], counts
 
 
+def test_the_error_names_the_field_of_a_streams_record() -> None:
+    wrong: Any = 5.0
+    with pytest.raises(UnreadableRecord, match=r"read back: created: 5\.0 stands where a number of 64 bits is due"):
+        replace(RECORDS[0], created=wrong).encode()
+
+
 def test_a_transactions_record_is_refused_or_read_back() -> None:
     counts = [0, 0]
     key = f"s/a/{uuid.UUID(int=7).hex}"
@@ -352,14 +358,16 @@ def test_a_groups_state_is_refused_or_read_back() -> None:
 
 @pytest.mark.parametrize("positions", [{0: 5.0}, {False: 5}, {0: None}, {"0": 5}, {0: 1 << 70}, {1.5: 5}], ids=repr)
 def test_a_recorded_cut_is_refused_if_it_is_none(positions: Any) -> None:
-    with pytest.raises(UnreadableRecord, match="a recorded stream cut was not stored"):
+    with pytest.raises(UnreadableRecord, match="a recorded stream cut was not stored") as refused:
         encode_recorded(positions)
+    assert "estore" not in str(refused.value), "nothing was stored, so there is nothing to restore"
 
 
 @pytest.mark.parametrize("number", [5.0, True, "5", None, -1, 1 << 31, 1 << 64], ids=repr)
 def test_the_number_of_a_deleted_stream_is_refused_if_it_is_none(number: Any) -> None:
-    with pytest.raises(UnreadableRecord):
+    with pytest.raises(UnreadableRecord) as refused:
         encode_number(number)
+    assert "estore" not in str(refused.value) and "delete" not in str(refused.value)
     assert first_epoch(StreamScalingPolicy(), 1, 5).segments[0].id == 5
 
 

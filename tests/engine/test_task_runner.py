@@ -42,7 +42,6 @@ def test_without_threads_it_is_done_when_somebody_says_so_and_so_is_what_it_sets
         done.append("first")
 
     background.start("first", first)
-    background.offer("read ahead", done.append, "never: there are no threads for it")
     assert done == [] and background.wait()
     background.do_deferred()
     assert done == ["first", "second"] and not background.deferred

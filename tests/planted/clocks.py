@@ -39,22 +39,22 @@ BREAKAGES = [
     Breakage(
         name="the-storages-time-is-not-compared",
         file="engine/logs/log.py",
-        old="abs(stamp - self._stamp_at(self._stamp, self._proof)) > self._grace / STOPPED",
-        new="abs(stamp - self._stamp_at(self._stamp, self._proof)) > 1e12",
+        old="return expected if abs(stamp - expected) <= self._grace / STOPPED else None",
+        new="return expected if abs(stamp - expected) <= 1e12 else None",
         tests=[f"{_STALL}hosts_whose_clocks_stand_still_lose_nothing_and_see_no_wrong_frame"],
     ),
     Breakage(
         name="the-storages-time-stands-still-where-answers-carry-none",
         file="engine/logs/log.py",
-        old="return stamp + (moment - self._stamped) * (1 - DRIFT)",
-        new="return stamp",
+        old="expected = self._stamp + (self._proof - self._stamped) * (1 - DRIFT)",
+        new="expected = self._stamp",
         tests=[f"{_STOPPED}who_reads_to_the_end_where_absence_carries_no_time_knows_that_it_was_not_stopped"],
     ),
     Breakage(
         name="a-hosts-clock-is-believed-to-the-second",
         file="engine/logs/log.py",
-        old="return stamp + (moment - self._stamped) * (1 - DRIFT)",
-        new="return stamp + moment - self._stamped",
+        old="expected = self._stamp + (self._proof - self._stamped) * (1 - DRIFT)",
+        new="expected = self._stamp + self._proof - self._stamped",
         tests=[f"{_STOPPED}who_was_stopped_after_long_reading_where_absence_carries_no_time_starts_over"],
     ),
     Breakage(

@@ -118,7 +118,7 @@ BREAKAGES = [
         file="engine/logs/frame_sender.py",
         old="            self._launch(meta, layout, result)\n",
         new="            for transaction, error in result.rejected:\n"
-        "                self._acknowledgements.complete(transaction, error)\n"
+        "                self._context.acknowledgements.complete(transaction, error)\n"
         "            result.rejected = []\n"
         "            self._launch(meta, layout, result)\n",
         tests=[f"{_RULES}an_empty_frame_that_loses_to_the_one_that_carries_it_refuses_nothing"],
@@ -258,7 +258,7 @@ BREAKAGES = [
         new="            delivery = self._deliver(address, data)\n"
         "            for transaction in self.outbox.forget():\n"
         "                receipt = Receipt(address.epoch, [], 1, self._replica.state)\n"
-        "                self._acknowledgements.complete(transaction, receipt)\n",
+        "                self._context.acknowledgements.complete(transaction, receipt)\n",
         tests=[f"{_POWER}what_was_acknowledged_in_company_survives_a_power_failure"],
     ),
     Breakage(
@@ -294,7 +294,7 @@ BREAKAGES = [
         file="engine/logs/frame_settler.py",
         old="            self._report_unknown(replica.log.drop(), error)\n            replica.reopen()\n",
         new="            lost = [each for flight in replica.log.drop() for each in flight.body.transactions()]\n"
-        "            self._queue.retry_after_lost_race(lost)\n"
+        "            self._context.queue.retry_after_lost_race(lost)\n"
         "            replica.reopen()\n",
         tests=[f"{_SLEEPERS}a_process_in_company_that_sleeps_at_any_request_loses_and_doubles_nothing"],
     ),

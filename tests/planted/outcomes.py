@@ -55,7 +55,7 @@ BREAKAGES = [
         name="refusals-not-read-after-for",
         file="engine/logs/frame_sender.py",
         old="        if unverified:\n            replica.must_catch_up = True\n",
-        new="        if unverified:\n            replica.verified_up_to = self._queue.newest\n",
+        new="        if unverified:\n            replica.verified_up_to = self._context.queue.newest\n",
         tests=[_OUTCOMES + "test_a_refusal_is_not_older_than_the_call"],
     ),
     Breakage(
@@ -68,8 +68,8 @@ BREAKAGES = [
     Breakage(
         name="call-back-failure-taken-for-the-operations",
         file="engine/logs/frame_settler.py",
-        old="guarded(self._committed, flight.position, result.state, result.checkpoint)",
-        new="self._committed(flight.position, result.state, result.checkpoint)",
+        old="guarded(self._replica.observer.committed, flight.position, result.state, result.checkpoint)",
+        new="self._replica.observer.committed(flight.position, result.state, result.checkpoint)",
         tests=[_OUTCOMES + "test_a_call_back_that_fails_is_not_taken_for_the_operations_failure"],
     ),
     Breakage(
@@ -193,7 +193,7 @@ BREAKAGES = [
         name="unknown-outcome-taken-for-success",
         file="engine/logs/frame_settler.py",
         old="            self._report_unknown(replica.log.renew(), error)\n            replica.optimistic",
-        new="            self._acknowledgements.settled.extend(replica.log.renew())\n            replica.optimistic",
+        new="            self._context.acknowledgements.settled.extend(replica.log.renew())\n            replica.optimistic",
         tests=[_OUTCOMES + "test_a_storage_that_fails_at_every_request"],
     ),
     Breakage(

@@ -1,4 +1,4 @@
-"""Breakages of reading: from a segment's offsets to checked bytes (S1), and the reads' waiting and throttling."""
+"""Breakages of reading: from a segment's offsets to checked bytes (S1), and throttling."""
 
 from tests.planted import Breakage
 
@@ -29,16 +29,6 @@ BREAKAGES = [
         tests=[
             "tests/engine/containers/test_moved_objects.py",
             "tests/engine/containers/test_container_model.py",
-        ],
-    ),
-    Breakage(
-        name="a-read-at-the-end-of-a-sealed-segment-waits",
-        file="engine/reading/read_index.py",
-        old="                if found.sealed:\n",
-        new="                if found is None:\n",
-        tests=[
-            "tests/engine/writer/test_data_flows.py",
-            "tests/engine/containers/test_container.py",
         ],
     ),
     Breakage(

@@ -335,10 +335,10 @@ BREAKAGES = [
         name="lost-race-keeps-its-state",
         file="engine/logs/frame_settler.py",
         old=(
-            "        self._queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n"
+            "        self._context.queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n"
             "        replica.optimistic = replica.state\n"
         ),
-        new="        self._queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n",
+        new="        self._context.queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])\n",
         tests=["tests/engine/logs/test_outcomes.py::test_a_race_that_is_lost_against_a_void_frame_leaves_no_trace"],
     ),
     Breakage(
@@ -356,16 +356,18 @@ BREAKAGES = [
         name="refused-keeps-its-state",
         file="engine/logs/frame_settler.py",
         old=(
-            "                self._acknowledgements.fail(flight.body.transactions(), error)\n"
+            "                self._context.acknowledgements.fail(flight.body.transactions(), error)\n"
             "            replica.optimistic = replica.state\n"
         ),
-        new="                self._acknowledgements.fail(flight.body.transactions(), error)\n",
+        new="                self._context.acknowledgements.fail(flight.body.transactions(), error)\n",
         tests=["tests/engine/logs/test_outcomes.py::test_what_the_storage_refused_leaves_no_trace"],
     ),
     Breakage(
         name="spanning-overtaken-is-lost",
         file="engine/logs/frame_sender.py",
-        old=("            self._queue.retry_after_lost_race(batch)\n            self._settler.recover(error)\n"),
+        old=(
+            "            self._context.queue.retry_after_lost_race(batch)\n            self._settler.recover(error)\n"
+        ),
         new="            self._settler.recover(error)\n",
         tests=[
             "tests/engine/containers/test_spanning_appends.py::test_another_writer_between_pieces_voids_them_and_the_payload_goes_to_a_chunk"
@@ -377,7 +379,7 @@ BREAKAGES = [
         old="            self._report_unknown(replica.log.drop(), error)\n            replica.reopen()\n",
         new=(
             "            lost = [each for flight in replica.log.drop() for each in flight.body.transactions()]\n"
-            "            self._queue.retry_after_lost_race(lost)\n            replica.reopen()\n"
+            "            self._context.queue.retry_after_lost_race(lost)\n            replica.reopen()\n"
         ),
         tests=[
             "tests/engine/logs/test_log_stall.py::test_a_process_stopped_before_its_put_acknowledges_nothing_that_is_lost"

@@ -16,7 +16,7 @@ BREAKAGES = [
     Breakage(
         name="appends-of-one-frame-have-one-number",
         file="engine/logs/validation.py",
-        old="        number = change.sequence\n",
+        old="        number = draft.sequence\n",
         new="        number = self.state.sequence\n",
         tests=["tests/engine/containers/test_container.py"],
     ),

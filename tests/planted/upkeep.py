@@ -79,8 +79,9 @@ BREAKAGES = [
     Breakage(
         name="before-the-first-cycle-no-time-passes",
         file="engine/containers/maintenance_policy.py",
-        old="        measures += [(address - max(state.flushed, 0)) / frames, age / seconds]",
-        new="        measures += [(address - max(state.flushed, 0)) / frames, age / seconds if state.cycle.number else 0.0]",
+        old="        measures += [(address - max(state.flushed, 0)) / settings.flush_frames, age / settings.flush_seconds]",
+        new="        measures += [(address - max(state.flushed, 0)) / settings.flush_frames,"
+        " age / settings.flush_seconds if state.cycle.number else 0.0]",
         tests=_TIDY,
     ),
     Breakage(
@@ -107,8 +108,8 @@ BREAKAGES = [
     Breakage(
         name="a-failed-cycle-is-tried-again-at-once",
         file="engine/containers/maintenance_policy.py",
-        old="        if silence < timeout and (not cycle.aborted or cycle.error):",
-        new="        if silence < timeout and not cycle.aborted:",
+        old="        if silence < settings.timeout and (not cycle.aborted or cycle.error):",
+        new="        if silence < settings.timeout and not cycle.aborted:",
         tests=[f"{_TESTS}test_a_failed_cycle_is_tried_again_after_a_pause"],
     ),
     Breakage(

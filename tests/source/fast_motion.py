@@ -39,7 +39,6 @@ from chunkstore.boot_clock import boot_time
 from chunkstore.paths import SystemPlace, place_of
 from chunkstore.testing import CountingStore, Crashed, SimulatedStore
 from engine.containers.container import Container
-from engine.containers.registry import Condition
 from engine.errors import EngineError
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.client.writer import EventWriter, WriteFailed
@@ -97,9 +96,8 @@ class Process:
     def wait_for_upkeep(self) -> None:
         """Until nothing runs in the containers that it has open."""
         root = open_root(self.url)
-        for number in range(root.config.containers):
-            if root.containers.status(number).condition is Condition.ONLINE:
-                root.container(number).wait_for_upkeep()
+        for number in root.containers.online:
+            root.container(number).wait_for_upkeep()
 
     def end(self, *, killed: bool = True) -> None:
         if killed:

@@ -5,7 +5,7 @@ The frames are followed by a separate implementation of the rules, not by `engin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore import ObjectInfo, ObjectNotFound, Range, Store
@@ -75,17 +75,24 @@ class LogCheck:
 
     def _begin(self, address: int, is_newest: bool) -> Iterator[Problem]:
         """Start from a checkpoint."""
+        opening = yield from self._read_checkpoint(address, Severity.ERROR if is_newest else Severity.WARNING)
+        if opening is not None:
+            self._head, self._state, self._known = opening.head, opening.state, True
+
+    def _read_checkpoint(
+        self, address: int, severity: Severity = Severity.ERROR
+    ) -> Generator[Problem, None, checkpoints.Opening | None]:
+        """A checkpoint; None if it is damaged, which is a problem, or was deleted after a newer one was written."""
         path = checkpoint_path(self._container, address)
         try:
             opening = checkpoints.read(self._store, path, self._container, address)
         except ObjectNotFound:
-            return  # it was deleted after a newer one was written
+            return None
         except DataCorruption as error:
-            severity = Severity.ERROR if is_newest else Severity.WARNING
             yield Problem(path, fact_of(error), "restore the object from a copy", severity)
-            return
+            return None
         self._compared += 1
-        self._head, self._state, self._known = opening.head, opening.state, True
+        return opening
 
     def _follow(self, waiting: list[int]) -> Iterator[Problem]:
         """Apply the live frames up to the first absent address, and compare the state with the checkpoints on the
@@ -147,21 +154,28 @@ class LogCheck:
 
     def _skipped_by_repair(self, frame: Frame) -> tuple[int, ...] | None:
         """The transactions of a live frame that a repair skips, or None. The repair is a live frame behind it."""
-        head, address = frame.position, frame.position.address
-        while True:
-            address += 1
-            [prefix] = self._read(address, 1)
-            if prefix is None:
-                return None
-            try:
-                following = self._parse(address, prefix)
-            except DataCorruption:
-                return None
-            if following is not None and following.follows(head):
+        head = frame.position
+        for following in self._frames_behind(frame.position.address):
+            if following.follows(head):
                 head = following.position
                 skipped = repaired_in([following], self._container).get(frame.position.address)
                 if skipped is not None:
                     return skipped
+        return None
+
+    def _frames_behind(self, address: int) -> Iterator[Frame]:
+        """The frames behind an address, up to the first absent one. Those that cannot be decoded are passed over."""
+        while True:
+            address += 1
+            [prefix] = self._read(address, 1)
+            if prefix is None:
+                return
+            try:
+                frame = self._parse(address, prefix)
+            except DataCorruption:
+                continue
+            if frame is not None:
+                yield frame
 
     def _read(self, address: int, count: int) -> Sequence[bytes | None]:
         paths = [frame_path(self._container, address + step) for step in range(count)]
@@ -181,20 +195,12 @@ class LogCheck:
 
     def _repair_of(self, damaged: int) -> Frame | None:
         """The repair frame by which an operator skipped the damaged one (W8); None if there is none."""
-        address = damaged
-        while True:
-            address += 1
-            [prefix] = self._read(address, 1)
-            if prefix is None:
-                return None
-            try:
-                frame = self._parse(address, prefix)
-            except DataCorruption:
-                continue
-            if frame is None or frame.kind is not Kind.REPAIR or not frame.follows(self._head):
-                continue
-            if repair_of(frame, frame_path(self._container, address))[::2] == (damaged, None):
-                return frame
+        for frame in self._frames_behind(damaged):
+            if frame.kind is Kind.REPAIR and frame.follows(self._head):
+                repair = repair_of(frame, frame_path(self._container, frame.position.address))
+                if (repair.damaged, repair.skipped) == (damaged, None):
+                    return frame
+        return None
 
     def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:
         """A damaged frame. It is only a warning if a later checkpoint makes the frame unnecessary."""
@@ -204,15 +210,10 @@ class LogCheck:
 
     def _compare(self, address: int) -> Iterator[Problem]:
         """Compare a checkpoint with the state that the frames before it produce."""
+        opening = yield from self._read_checkpoint(address)
+        if opening is None:
+            return
         path = checkpoint_path(self._container, address)
-        try:
-            opening = checkpoints.read(self._store, path, self._container, address)
-        except ObjectNotFound:
-            return
-        except DataCorruption as error:
-            yield Problem(path, fact_of(error), "restore the object from a copy")
-            return
-        self._compared += 1
         try:
             yield from list(_differences(path, self._head, self._state, opening))
         except DataCorruption as error:  # of a segment in one of the two
@@ -291,6 +292,3 @@ def _differences(path: str, head: Position, state: State, opening: checkpoints.O
             f"it differs from the state that the frames before it produce, in: {', '.join(different)}",
             "stop writers, keep a copy of the log, and remove this checkpoint if an older one and all frames exist",
         )
-
-
-__all__ = ["LogCheck", "LogCounts"]

@@ -16,48 +16,17 @@ from engine.state.changes import (
 )
 from engine.state.changes.draft import StateDraft
 from engine.state.operations import LoggedTransaction, Operation
-from engine.state.segments import Segment
 from engine.state.state import State
 from engine.state.tables import LookupResult
 
 
-class StateChange:
-    """A change of the state `base` by a transaction of the frame at `address`, operation by operation.
+def apply_operation(draft: StateDraft, operation: Operation) -> Any:
+    """Apply one operation to a draft. Returns its result (see `apply`).
 
-    time: of the transaction, ms. known: the results of lookups in LTS, to validate it; None if it was validated before.
-    After a rejection the change must not be used, as it may contain a part of the transaction. `base` never changes.
+    Raises Rejected, Unresolved: then the draft must not be used, as it may contain a part of the transaction.
     """
-
-    __slots__ = ("_draft",)
-
-    def __init__(
-        self, base: State, time: int, address: int, known: Mapping[tuple[str, str], LookupResult] | None = None
-    ) -> None:
-        self._draft = StateDraft(base, time, address, known)
-
-    @property
-    def time(self) -> int:
-        """The time of the transaction, ms since the epoch."""
-        return self._draft.time
-
-    @property
-    def sequence(self) -> int:
-        """The number of the last operation. It orders appends."""
-        return self._draft.sequence
-
-    def segment(self, name: str) -> Segment:
-        """The segment as it is now. Raises SegmentNotFound, or Unresolved if it may exist without being active."""
-        return self._draft.segment(name)
-
-    def apply(self, operation: Operation) -> Any:
-        """Apply one operation. Returns its result (see `apply`). Raises Rejected, Unresolved."""
-        draft = self._draft
-        draft.sequence += 1
-        return _APPLY[type(operation)](draft, operation)
-
-    def state(self) -> State:
-        """The state as it is now."""
-        return self._draft.finish()
+    draft.sequence += 1
+    return _APPLY[type(operation)](draft, operation)
 
 
 def apply(
@@ -72,9 +41,9 @@ def apply(
     ExpireSegments the names of the deleted segments, and None for all others. known: the results of lookups in LTS;
     None if the transaction was validated before. Raises Rejected, Unresolved.
     """
-    change = StateChange(state, transaction.time, address, known)
-    results = [change.apply(operation) for operation in transaction.operations]
-    return change.state(), results
+    draft = StateDraft(state, transaction.time, address, known)
+    results = [apply_operation(draft, operation) for operation in transaction.operations]
+    return draft.finish(), results
 
 
 def replay(state: State, transactions: Sequence[LoggedTransaction], address: int) -> State:
@@ -82,8 +51,7 @@ def replay(state: State, transactions: Sequence[LoggedTransaction], address: int
     draft = StateDraft(state, 0, address, None)
     for draft.time, operations in transactions:
         for operation in operations:
-            draft.sequence += 1
-            _APPLY[type(operation)](draft, operation)
+            apply_operation(draft, operation)
     return draft.finish()
 
 

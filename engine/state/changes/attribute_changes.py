@@ -27,8 +27,8 @@ def updated(draft: StateDraft, segment: Segment, updates: Sequence[AttributeUpda
 
 
 def remove_spilled(draft: StateDraft, segment: Segment, updates: Sequence[AttributeUpdate]) -> None:
-    """Remove attributes that are removed in memory from the table of attributes too."""
-    for update in updates if segment.spilled else ():
+    """Remove attributes of a spilled segment that are removed in memory from the table of attributes too."""
+    for update in updates:
         if update.value == NULL_VALUE and not is_core(update.attribute):
             draft.put(ATTRIBUTES, attribute_key(segment.id, update.attribute), None)
 
@@ -52,7 +52,8 @@ def update_attributes(draft: StateDraft, op: ops.UpdateAttributes) -> None:
     if segment.sealed and not all(is_core(update.attribute) for update in op.updates):
         raise SegmentSealed(op.segment)
     attributes = updated(draft, segment, op.updates)
-    remove_spilled(draft, segment, op.updates)
+    if segment.spilled:
+        remove_spilled(draft, segment, op.updates)
     draft.keep(segment._replace(attributes=attributes, modified=draft.time))
 
 

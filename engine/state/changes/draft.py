@@ -95,8 +95,7 @@ class StateDraft:
 
     def store(self, segment: Segment) -> None:
         """Store a segment, and update the totals of bytes in the log and of extents."""
-        before = self.segments.get(segment.name)
-        self.segments[segment.name] = segment
+        before = self.segments.put(segment.name, segment)
         if before is None:
             self.logged_bytes += segment.logged
             self.extents += len(segment.extents)

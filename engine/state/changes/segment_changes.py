@@ -76,10 +76,11 @@ def append(draft: StateDraft, op: ops.Append) -> int:
     segment = draft.segment(op.segment)
     if segment.sealed:
         raise SegmentSealed(op.segment)
-    attributes = updated(draft, segment, op.updates)
+    attributes = updated(draft, segment, op.updates) if op.updates else segment.attributes
     if op.offset is not None and op.offset != segment.length:
         raise BadOffset(op.segment, segment.length, op.offset)
-    remove_spilled(draft, segment, op.updates)
+    if segment.spilled:
+        remove_spilled(draft, segment, op.updates)
     extents: Sequence[Extent] = op.content  # type: ignore[assignment]
     check_created(draft, op.segment, extents, op.created_at)
     add_references(draft, extents)

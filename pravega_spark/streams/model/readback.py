@@ -20,7 +20,9 @@ class UnreadableRecord(StreamError, ValueError):
     """
 
     def __init__(self, what: str, problem: str) -> None:
-        super().__init__(f"{what} was not stored, because it could not be read back: {problem}. Nothing was changed")
+        super().__init__(
+            f"{what} was not stored, as it could not be read back: {problem}. Nothing was changed: correct this value"
+        )
         self.what = what
 
 
@@ -33,8 +35,10 @@ def readable(what: str, record: T, write: Callable[[T], bytes], read: Callable[[
         with decoding():
             data = write(record)
             found = read(data)
-    except (InvalidData, DataCorruption) as problem:
-        raise UnreadableRecord(what, fact_of(problem)) from None
+    except InvalidData as problem:
+        raise UnreadableRecord(what, str(problem)) from None
+    except DataCorruption as damage:  # which names a stored object, and how to restore it: here there is none
+        raise UnreadableRecord(what, damage.problem or fact_of(damage)) from None
     if found != record:
         raise UnreadableRecord(what, f"of {record!r} would come {found!r}")
     return data

@@ -208,7 +208,7 @@ def test_wrong_counts_in_a_state_are_reported() -> None:
 
     def with_segment(**changes: object) -> object:
         segments = good.segments.mutate()
-        segments[name] = segment._replace(**changes)  # type: ignore[arg-type]
+        segments.put(name, segment._replace(**changes))  # type: ignore[arg-type]
         return good._replace(segments=segments.finish())
 
     wrong = {

@@ -13,6 +13,7 @@ from engine.logs.replay import apply_frame
 from engine.state.operations import Append, Payload
 from engine.state.state import EMPTY, State
 from tests.support.container_model import Model, contents_of
+from tests.support.log_contracts import open_log
 from tests.support.simulation import MAX_PAYLOAD, Simulation, audit, small_sizes
 from tests.support.transactions import SEGMENTS, chunk_writer, transactions
 
@@ -128,10 +129,8 @@ class TwoProcesses(RuleBasedStateMachine):
             assert_equal(self.replayed(checkpoints.Opening(START, EMPTY)), state)
 
     def replayed(self, opening: checkpoints.Opening) -> State:
-        log, state = self.containers[0].log._opening.open()
-        log.head, log.next = opening.head, opening.head.address + 1
         state = opening.state
-        for frame in log.follow():
+        for frame in open_log(self.simulation.store, head=opening.head, clock=self.simulation.clock).follow():
             state = apply_frame(state, frame, 0)
         return state
 

@@ -204,7 +204,7 @@ def test_many_segments_are_looked_up_and_deleted_together(opened: Opener, tables
     container.flush()
     assert len(container.state.segments) <= 4
     for process in (container, opened()):
-        infos = process.infos([*names, "s/none"])
+        infos = process.segments.infos([*names, "s/none"])
         assert list(infos) == [*names, "s/none"] and infos["s/none"] is None
         assert [info and (info.name, info.length) for info in infos.values()] == [
             *((name, len(name)) for name in names),
@@ -225,7 +225,7 @@ def test_many_segments_are_looked_up_and_deleted_together(opened: Opener, tables
         if flushed:
             container.flush()
         for process in (container, opened()):
-            infos = process.infos(names)
+            infos = process.segments.infos(names)
             assert {name for name, info in infos.items() if info is not None} == {"s/3", *names[20:]}
             assert content(process, "s/25") == b"s/25more" and content(process, "s/3") == b""
     audit(container.refresh())

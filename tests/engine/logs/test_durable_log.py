@@ -13,6 +13,7 @@ from engine.errors import SegmentExists, Throttled
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
 from engine.logs.log import checkpoints_folder
+from engine.logs.observer import LogObserver
 from engine.settings import Settings
 from engine.state.operations import Append, Checkpoint, CreateSegment, Payload
 from engine.state.state import State
@@ -40,7 +41,7 @@ def opened(simulation: Simulation, **settings: int | float) -> DurableLog:
     )
 
 
-class Watching:
+class Watching(LogObserver):
     """An observer that notes what it is told."""
 
     def __init__(self, checkpoints: bool = False) -> None:
@@ -77,26 +78,25 @@ def test_a_log_that_nobody_looks_after_is_complete() -> None:
     other.close()
 
 
-def test_observers_are_told_of_own_frames_and_asked_for_checkpoints() -> None:
+def test_the_observer_is_told_of_own_frames_and_asked_for_checkpoints() -> None:
     simulation = Simulation()
     log, other = opened(simulation), opened(simulation)
-    idle, busy = Watching(), Watching(checkpoints=True)
-    log.add_observer(idle)
-    log.add_observer(busy)
+    watching = Watching(checkpoints=True)
+    log.observe(watching)
     log.commit([CreateSegment("s")])
     other.commit([Append("s", Payload(b"x"))])
     log.commit([Append("s", Payload(b"y"))])
-    assert idle.frames == busy.frames == [(0, True), (2, True)], "one is enough for a checkpoint"
+    assert watching.frames == [(0, True), (2, True)]
     log.write_checkpoint(log.head, log.state)
     assert log.log_start() == 2 and len(opened(simulation).checkpoints) == 1
     assert opened(simulation).state == log.state, "it is opened from there"
 
 
-def test_observers_hear_of_a_log_that_had_to_be_opened_again() -> None:
+def test_the_observer_hears_of_a_log_that_had_to_be_opened_again() -> None:
     """Who slept for longer than the grace period begins again at the newest checkpoint (W7)."""
     simulation, watching = Simulation(), Watching()
     log, other = opened(simulation), opened(simulation)
-    log.add_observer(watching)
+    log.observe(watching)
     log.commit([CreateSegment("s")])
     for _ in range(3):
         other.commit([Append("s", Payload(b"x")), Checkpoint()])
@@ -108,7 +108,7 @@ def test_observers_hear_of_a_log_that_had_to_be_opened_again() -> None:
 
 def test_whoever_waits_for_room_hears_what_is_wrong() -> None:
     log, watching = opened(Simulation(), backlog_bytes=1000, timeout=1.0), Watching()
-    log.add_observer(watching)
+    log.observe(watching)
     log.commit([CreateSegment("s"), Append("s", Payload(bytes(900)))])
     with pytest.raises(Throttled, match="LTS is full"):
         log.commit([Append("s", Payload(bytes(900)))])
@@ -125,7 +125,7 @@ def test_room_is_given_back_whatever_becomes_of_the_operation() -> None:
             container.append("s", bytes(100))
         with pytest.raises(ValueError, match="reserved"):
             container.commit([Append("s", Payload(bytes(100))), CreateSegment("_system/s")])
-        assert container.outstanding == 0
+        assert container.log.outstanding == 0
 
 
 def test_each_append_of_a_frame_gets_its_own_offset() -> None:

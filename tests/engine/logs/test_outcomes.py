@@ -634,7 +634,7 @@ def test_a_call_back_that_fails_is_not_taken_for_the_operations_failure() -> Non
     with simulation.open() as container:
         observer = mock.Mock(**{"checkpoint_due.return_value": False})
         observer.committed.side_effect = RuntimeError("can't start new thread")
-        container.log.add_observer(observer)
+        container.log.observe(observer)
         container.create_segment("s")
         assert container.append("s", b"data") == 0
         assert observer.committed.call_count == 2
@@ -713,7 +713,7 @@ def test_of_what_flies_when_a_container_fails_nobody_is_told_that_it_is_not_done
     broken.plan = lambda at, request: Fault("after")
     executor.land()
     executor.inline = True
-    container.log.fail(RuntimeError("something is wrong"))
+    container.log.processor.fail(RuntimeError("something is wrong"))
     assert isinstance(live.exception(), OutcomeUnknown)
     assert isinstance(queued.exception(), ContainerOffline)
     with simulation.open() as fresh:

@@ -9,7 +9,6 @@ import pytest
 
 from chunkstore.testing import CountingStore, LatencyStore
 from engine.containers.container import Container
-from engine.reading.read_index import ReadKind
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from tests.engine.containers.segments import counted
@@ -102,69 +101,3 @@ def test_threads_whose_looks_are_due_together_share_one() -> None:
         for thread in threads:
             thread.join()
         assert counting.count("read_ranges") == 1
-
-
-def test_reads_that_wait_share_looks() -> None:
-    poll = 0.05
-    counting = CountingStore(Simulation().store)
-    with Container(Stores(counting, counting), 0, Settings(maintenance=False, poll=poll)) as container:
-        container.create_segment("s/a")
-        counting.reset()
-        begun = time.monotonic()
-        kinds: list[ReadKind] = []
-
-        def follow() -> None:
-            kinds.extend(entry.kind for entry in container.follow("s/a", 0, 1, timeout=0.6))
-
-        threads = [threading.Thread(target=follow) for _ in range(10)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        elapsed = time.monotonic() - begun
-    assert kinds == [ReadKind.FUTURE] * 10
-    assert counting.count() <= len(threads) + elapsed / poll + 3  # each begins with a look of its own
-
-
-def test_reads_that_an_own_append_wakes_do_not_look() -> None:
-    counting = CountingStore(Simulation().store)
-    with Container(Stores(counting, counting), 0, Settings(maintenance=False, poll=1000.0)) as container:
-        container.create_segment("s/a")
-        counting.reset()
-        found: list[bytes] = []
-
-        def follow() -> None:
-            found.extend(entry.data for entry in container.follow("s/a", 0, 4, timeout=1000.0))
-
-        threads = [threading.Thread(target=follow) for _ in range(10)]
-        for thread in threads:
-            thread.start()
-        while counting.count("read_ranges") < 10:  # each begins with a look of its own
-            time.sleep(0.001)
-        time.sleep(0.05)  # now they wait; if not, they request less
-        container.append("s/a", b"news")
-        for thread in threads:
-            thread.join()
-    assert found == [b"news"] * 10
-    assert counting.count("read_ranges") <= 20  # one more is for the bytes
-
-
-def test_a_read_that_waits_sees_what_another_process_appends() -> None:
-    simulation, _, container = counted()
-    other = simulation.open()
-
-    class Appends:
-        """What the other process does while this one waits."""
-
-        left = 3
-
-        def __call__(self, seconds: float) -> None:
-            simulation.advance(seconds)
-            self.left -= 1
-            if not self.left:
-                other.append("s/a", b"news")
-
-    waiting = simulation.open(sleep=Appends())
-    found = list(waiting.follow("s/a", 0, 4, timeout=10.0))
-    assert [(entry.kind, entry.data) for entry in found] == [(ReadKind.DATA, b"news")]
-    assert container.read("s/a", 0, 4) == b"news"

@@ -86,13 +86,13 @@ def test_what_is_on_its_way_is_bounded(tmp_path: Path) -> None:
         def append(number: int) -> None:
             nonlocal most
             future = container.submit_append("scope/a", bytes(32 * KIB))
-            most = max(most, container.outstanding)
+            most = max(most, container.log.outstanding)
             future.result()
 
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(append, range(80)))
         assert 32 * KIB <= most <= 256 * KIB
-        assert container.outstanding == 0
+        assert container.log.outstanding == 0
         assert container.info("scope/a").length == 80 * 32 * KIB
 
 

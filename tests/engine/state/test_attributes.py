@@ -3,7 +3,8 @@
 import pytest
 
 from engine.errors import BadAttributeUpdate, SegmentSealed, Unresolved
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.operations import (
     AttributeUpdate,
     CreateSegment,
@@ -152,7 +153,7 @@ def test_an_attribute_that_was_never_there_is_known_not_to_be(tables_of_size: st
         with pytest.raises(Unresolved):
             writer.judge(update)
     else:
-        StateChange(writer.state, 0, 0, {}).apply(update)
+        apply_operation(StateDraft(writer.state, 0, 0, {}), update)
     writer.commit(update)
     assert writer.attributes(writer.state, writer.state.segment("a")).items() >= {W: 4, X: 5, other: 1}.items()
 

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 import pytest
 
 from engine.errors import FlushOvertaken, SegmentExists, SegmentNotFound
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.operations import (
     Append,
     BeginCycle,
@@ -112,7 +113,7 @@ def test_a_cycle_that_is_over_does_nothing_more(over: tuple[Operation, ...], ope
     writer.commit(append("a", b"12"), append("b", b"12"), append("c", b"12"), BeginCycle(1))
     writer.commit(RecordFlush(1, "b", "b.2", 0, 2), RecordFlush(1, "c", "c.3", 0, 2), DeleteSegment("c"))
     if operation != BeginCycle(1):
-        StateChange(writer.state, 0, 0, {}).apply(operation)  # as long as it is not over
+        apply_operation(StateDraft(writer.state, 0, 0, {}), operation)  # as long as it is not over
     writer.commit(*over)
     before = writer.state
     with pytest.raises(FlushOvertaken):

@@ -5,7 +5,8 @@ from contextlib import nullcontext
 import pytest
 
 from engine.errors import SegmentExists, SegmentNotFound, Unresolved
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.index_records import RECORD_SIZE, IndexRecords
 from engine.state.operations import (
     ActivateSegment,
@@ -78,9 +79,9 @@ def test_names_are_judged_by_what_long_term_storage_has(tables_of_size: str) -> 
     """Without asking, if the table is in memory whole."""
     large, writer = tables_of_size == "large", idle()
     for name, error in (("a", SegmentExists), ("gone", None), ("new", None)):
-        trial = StateChange(writer.state, 0, 0, {})
+        trial = StateDraft(writer.state, 0, 0, {})
         with pytest.raises(Unresolved) if large else pytest.raises(error) if error else nullcontext():
-            trial.apply(CreateSegment(name))
+            apply_operation(trial, CreateSegment(name))
     with pytest.raises(SegmentExists):
         writer.commit(CreateSegment("a"))
     for name in ("gone", "new"):

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, RecordTableFlush
 from engine.state.segments import Extent, Extents
 from engine.writer.table_writer import Dirty
@@ -39,7 +40,7 @@ def test_versions_of_entries_are_judged_by_what_long_term_storage_has() -> None:
             with pytest.raises(Unresolved) as unresolved:
                 writer.judge(make(right))
             assert (unresolved.value.table, unresolved.value.keys) == ("t", (key,))
-            StateChange(writer.state, 0, 0, known).apply(make(right))
+            apply_operation(StateDraft(writer.state, 0, 0, known), make(right))
         writer.judge(PutEntry("t", "k", b"newer"))  # who has no condition need not ask
         with pytest.raises(BadKeyVersion):
             writer.judge(CheckEntry("t", "k", version))

@@ -14,7 +14,8 @@ from engine.logs.frames import Position
 from engine.logs.payload import Layout
 from engine.logs.validation import load_of
 from engine.state import tables as limits
-from engine.state.changes.apply import StateChange
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
 from engine.state.operations import (
     Append,
     AttributeUpdate,
@@ -117,15 +118,15 @@ class Writer:
     def judge(self, *transaction: Operation, known: KnownEntries | None = None) -> list[object]:
         """Apply operations by what is in memory and what is `known` of LTS, or raise Unresolved."""
         address, time = len(self.frames), 1000 + len(self.frames)
-        layout, change = Layout(address), StateChange(self.state, time, address, known or {})
+        layout, draft = Layout(address), StateDraft(self.state, time, address, known or {})
         bound, results = [], []
         for operation in transaction:
-            bound.append(layout.bind(operation, change.segment, change.sequence))
-            results.append(change.apply(bound[-1]))
+            bound.append(layout.bind(operation, draft.segment, draft.sequence))
+            results.append(apply_operation(draft, bound[-1]))
         layout.frame.start = HEADER
         self.frames.append(encode_transactions([LoggedTransaction(time, tuple(bound))], layout.frame))
         self.payloads.append(b"".join(layout.buffers))
-        self.state = change.state()
+        self.state = draft.finish()
         self.states.append(self.state)
         return results
 

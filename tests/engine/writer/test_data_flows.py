@@ -13,10 +13,8 @@ import pytest
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
 from engine.containers.container import Container
-from engine.containers.registry import Condition
-from engine.errors import SegmentNotFound, SegmentSealed
+from engine.errors import SegmentNotFound, SegmentSealed, SegmentTruncated
 from engine.logs import checkpoints
-from engine.reading.read_index import ReadKind
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -39,8 +37,6 @@ def test_append(store: CountingStore) -> None:
         with pytest.raises(SegmentNotFound):
             container.append(S, b"nothing")
         container.create_segment(S)
-        # a future read is waiting
-        reads = container.follow(S, 0, 100, timeout=30.0)
         # the operation is queued, put into a frame, and the frame written to the log; then the metadata is updated
         store.reset()
         sequence = container.state.sequence
@@ -50,9 +46,8 @@ def test_append(store: CountingStore) -> None:
         assert container.state.sequence == sequence + 1
         assert receipt.results == [0]
         assert (container.info(S).length, container.info(S).storage_length) == (5, 0)
-        # and the waiting read is answered
-        entry = next(reads)
-        assert (entry.kind, entry.offset, entry.data) == (ReadKind.DATA, 0, b"hello")
+        # and a read is answered
+        assert container.read(S, 0, 5) == b"hello"
 
 
 def test_read(store: CountingStore) -> None:
@@ -62,21 +57,17 @@ def test_read(store: CountingStore) -> None:
         container.flush()
         container.append(S, b"in the log")
     with opened(store) as container:
-        # the read index gives data from wherever it lies, and brings it into the cache
-        assert b"".join(e.data for e in container.follow(S, 0, 18, timeout=0.0)) == b"in LTS, in the log"
+        # a read gives data from wherever it lies, and brings it into the cache
+        assert container.read(S, 0, 18) == b"in LTS, in the log"
         before = store.bytes_read
         assert container.read(S, 0, 18) == b"in LTS, in the log"
         assert store.bytes_read == before
-        # at the end a read waits
-        assert [e.kind for e in container.follow(S, 21, 5, timeout=0.01)] == [ReadKind.FUTURE]
-        # until the segment is sealed
-        container.seal(S)
-        assert [e.kind for e in container.follow(S, 21, 5, timeout=30.0)] == [ReadKind.END_OF_SEGMENT]
-        # and what is truncated says so
+        # what is truncated says so
         container.truncate(S, 4)
-        assert [(e.kind, e.offset) for e in container.follow(S, 0, 5, timeout=0.0)] == [(ReadKind.TRUNCATED, 4)]
+        with pytest.raises(SegmentTruncated):
+            container.read(S, 0, 5)
         with pytest.raises(SegmentNotFound):
-            next(container.follow("none", 0, 5, timeout=0.0))
+            container.read("none", 0, 5)
 
 
 def test_seal(store: CountingStore) -> None:
@@ -149,10 +140,10 @@ def test_container_start(tmp_path: Path, store: CountingStore) -> None:
         container.append(S, b", logged")
         state = container.state
     with Root.open(str(tmp_path)) as root:
-        # the manager creates, registers and starts the container, and tells how it is
-        assert root.containers.status(1).condition is Condition.STOPPED
-        assert root.containers.start([1])[1].condition is Condition.ONLINE
+        # the manager creates, registers and starts the container
+        assert root.containers.online == []
         container = root.container(1)
+        assert root.containers.online == [1]
         # recovery: the checkpoint, and all operations behind it, give the metadata as it was
         (head, found), _ = checkpoints.read_newest(store, container.number)
         assert head.address < container.head.address
@@ -162,4 +153,4 @@ def test_container_start(tmp_path: Path, store: CountingStore) -> None:
         assert container.read(S, 0, 15) == b"flushed, logged"
         container.append(S, b"!")
         root.containers.stop(1)
-        assert root.containers.status(1).condition is Condition.STOPPED
+        assert root.containers.online == []
