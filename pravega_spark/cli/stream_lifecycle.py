@@ -10,18 +10,9 @@ from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import (
-    retention_text,
-    scaling_text,
-)
+from pravega_spark.cli.stream_values import retention_text, scaling_text
 from pravega_spark.console.advice import with_root_options
-from pravega_spark.console.arguments import (
-    MillisecondsType,
-    SizeType,
-    StreamName,
-    change_options,
-    stream_argument,
-)
+from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, change_options, stream_argument
 from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, size_text
 
