@@ -115,9 +115,8 @@ def _compact(root: Root, copies: CopyTasks | None) -> JobOutcome:
     for number in range(root.config.containers):
         found += compact_segments(root.container(number).flush_context, "", TARGET, copies, TOGETHER if copies else 1)
     chunks, merges = sum(one.chunks for one in found), sum(one.merges for one in found)
-    return JobOutcome(
-        "", "", "compaction", bool(merges), 0, f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
-    )
+    detail = f"merged {counted(chunks, 'chunk')} into {merges}" if merges else ""
+    return JobOutcome("", "", "compaction", bool(merges), 0, detail)
 
 
 def _garbage(root: Root, dry_run: bool, orphan_age: float) -> JobOutcome:
@@ -140,12 +139,8 @@ def _verify(root: Root) -> JobOutcome:
     if not wrong:
         return JobOutcome("", "", "verify")
     first = f"{wrong[0].object}: {wrong[0].problem}"
-    return JobOutcome(
-        "",
-        "",
-        "verify",
-        error=f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all",
-    )
+    error = f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all"
+    return JobOutcome("", "", "verify", error=error)
 
 
 main = program(MAINTAIN, run)
