@@ -49,9 +49,7 @@ def import_(session: Session, segment: str, name: StreamName, dry_run: bool, yes
     copied: the stream adopts the chunks, which are deleted with it. The legacy header is deleted. Old code must not
     use the segment any more.
     """
-    from pravega_spark.streams.pravega_lts.rolling_import import (
-        import_segment,  # slow to import
-    )
+    from pravega_spark.streams.pravega_lts.rolling_import import import_segment  # slow to import
 
     try:
         with session.output.progress() as progress:

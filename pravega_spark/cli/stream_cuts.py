@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import (
-    cut_row,
-    print_cuts,
-)
+from pravega_spark.cli.stream_values import cut_row, print_cuts
 from pravega_spark.console.arguments import (
     Moment,
     MomentType,

@@ -18,11 +18,7 @@ from pravega_spark.cli.stream_values import (
     print_cuts,
     segment_row,
 )
-from pravega_spark.console.arguments import (
-    ScopeType,
-    StreamName,
-    stream_argument,
-)
+from pravega_spark.console.arguments import ScopeType, StreamName, stream_argument
 from pravega_spark.console.output import Headings, moment, size_column
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, moment_text

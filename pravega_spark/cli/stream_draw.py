@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import (
-    Moment,
-    MomentType,
-    StreamName,
-    stream_argument,
-)
+from pravega_spark.console.arguments import Moment, MomentType, StreamName, stream_argument
 from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import moment_text

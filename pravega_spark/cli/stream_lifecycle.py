@@ -10,18 +10,9 @@ from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import (
-    retention_text,
-    scaling_text,
-)
+from pravega_spark.cli.stream_values import retention_text, scaling_text
 from pravega_spark.console.advice import with_root_options
-from pravega_spark.console.arguments import (
-    MillisecondsType,
-    SizeType,
-    StreamName,
-    change_options,
-    stream_argument,
-)
+from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, change_options, stream_argument
 from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, size_text
 
@@ -69,11 +60,10 @@ def create(
     retention = _retention(retain_size, retain_time)
     manager = session.manager
     created = manager.create_stream_with_policy(*name, scaling, retention, tags)
-    ignored = (
-        []
-        if created
-        else list(_not_applied(name, session.catalog.stream(*name).snapshot().record, scaling, retention, tags))
-    )
+    ignored: list[str] = []
+    if not created:
+        record = session.catalog.stream(*name).snapshot().record
+        ignored = list(_not_applied(name, record, scaling, retention, tags))
     session.output.document({"stream": str(name), "created": created, "not_applied": ignored})
     session.output.line(f"stream {name} was created" if created else f"stream {name} exists already")
     for line in ignored:

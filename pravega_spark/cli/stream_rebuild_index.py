@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.console.arguments import (
-    StreamName,
-    stream_argument,
-)
+from pravega_spark.console.arguments import StreamName, stream_argument
 from pravega_spark.quantities import counted
 from pravega_spark.segment_ids import segment_label
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import (
-    SEGMENT_COLUMNS,
-    segment_row,
-)
-from pravega_spark.console.arguments import (
-    SegmentIdType,
-    StreamName,
-    stream_argument,
-)
+from pravega_spark.cli.stream_values import SEGMENT_COLUMNS, segment_row
+from pravega_spark.console.arguments import SegmentIdType, StreamName, stream_argument
 from pravega_spark.quantities import counted
 
 

@@ -148,12 +148,8 @@ def _verify(root: Root) -> JobOutcome:
     if not wrong:
         return JobOutcome("", "", "verify")
     first = f"{wrong[0].object}: {wrong[0].problem}"
-    return JobOutcome(
-        "",
-        "",
-        "verify",
-        error=f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all",
-    )
+    error = f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all"
+    return JobOutcome("", "", "verify", error=error)
 
 
 main = program(MAINTAIN, run)

@@ -66,9 +66,8 @@ def truncate(stream: Stream, dry_run: bool, place: StreamPosition) -> JobOutcome
     snapshot.check(wanted)
     head, history = snapshot.head_cut(), snapshot.record.history
     if wanted == head or history.compare(wanted.positions, head.positions) is not Comparison.EQUAL_OR_AFTER:
-        return JobOutcome(
-            stream.scope, stream.name, "truncation", detail=f"nothing lies before {positions_text(wanted)}"
-        )
+        detail = f"nothing lies before {positions_text(wanted)}"
+        return JobOutcome(stream.scope, stream.name, "truncation", detail=detail)
     found = truncation(snapshot, wanted)
     if not dry_run:
         stream.truncate(wanted)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEAST_BYTES = 4 << 20
-"""Partitions are not smaller than this, as starting a task costs time, unless `min_partitions` asks for it."""
+"""Minimum size of a partition, because each task costs time to start. Option `min_partitions` overrides it."""
 
 
 Slice = tuple[str, ScanSlice]
@@ -65,8 +65,8 @@ class SlicePartition(InputPartition):
 def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
     """The partitions of a read of some streams; columns: None for those of the options.
 
-    They are even, as far as event boundaries allow it, however uneven segments and streams are: small segments share a
-    partition, large ones are cut. Raises TruncatedData, InvalidStreamCut.
+    Partitions have about the same size, as far as event boundaries allow it. Small segments, also of several streams,
+    share a partition, and large segments are cut. Raises TruncatedData, InvalidStreamCut.
     """
     if not ranges:
         return []
@@ -106,14 +106,14 @@ class _StreamRead:
         return self._left_out.get(number, NONE_LEFT_OUT).size(start, end)
 
     def divide(self, planner: SplitPlanner[Slice], numbered: bool) -> None:
-        """Add all that there is to splits, in order."""
+        """Add slices of all ranges to the splits, in order."""
         snapshot, name = self._snapshot, self._snapshot.stream.name
         for number, (start, end) in self._ranges.items():
             while start < end:
                 bound = self._bound(number, start, end, planner)
                 size = self._size(number, start, bound)
                 if planner.is_over(size):
-                    planner.close()  # the next split begins with this slice, or with a part of it
+                    planner.close()  # the slice is planned again, for the next split
                 else:
                     planner.add((name, plan_slice(snapshot, number, start, bound, numbered)), size)
                     start = bound
@@ -138,7 +138,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition; columns: None for those of the options."""
     if not isinstance(partition, SlicePartition):
-        return  # Spark reads one partition of its own if a plan has none
+        return  # the plan has no partitions, so Spark passes one of its own
     root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
     for stream, slices in partition.by_stream():
         made = EventColumns(

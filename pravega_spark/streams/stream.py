@@ -11,17 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.errors import (
-    BadKeyVersion,
-    DataCorruption,
-    UnknownFormat,
-)
-from engine.state.operations import (
-    CheckEntry,
-    CreateSegment,
-    Operation,
-    PutEntry,
-)
+from engine.errors import BadKeyVersion, DataCorruption, UnknownFormat
+from engine.state.operations import CheckEntry, CreateSegment, Operation, PutEntry
 from engine.state.state import NOT_EXISTS
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import segment_name

@@ -39,15 +39,15 @@ PART_BYTES = MAX_EVENT_SIZE
 
 UPLOADS = 1
 UPLOADS_REMOTE = 2
-"""Parts of an event that are uploaded in parallel, besides the one that is being filled. A local disk is saturated
-by one; more would delay small events of other writers."""
+"""Number of parts of an event that are uploaded in parallel, while the writer fills another one. One upload saturates a
+local disk, and more would delay small events of other writers."""
 
 INLINE_BYTES = 256 << 10
 """A last part of up to this size is appended through the log, without an object of its own."""
 
 
 class _Sent(NamedTuple):
-    """A part that is uploading: its buffer, if that is reused, and when its upload began (see
+    """A part that is uploading: its buffer, None if that is not reused, and when the upload began (see
     `engine.state.attach_fence`)."""
 
     part: bytearray | None
@@ -93,7 +93,7 @@ class LargeEvent(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Number of bytes written; of a continued upload, initially the number of durable bytes."""
+        """Number of bytes written. A continued event begins with the number of bytes that are durable."""
         return self._size
 
     # --- writing -----------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class LargeEvent(io.RawIOBase):
     def write(self, data: Buffer, /) -> int:
         """Write all of `data`, which is copied. Waits while too much is being uploaded.
 
-        Raises EventTooLong if the event would exceed 1 GiB; it is aborted then.
+        If the event would exceed 1 GiB, it is aborted, and EventTooLong is raised.
         """
         self._check_open()
         view = buffer_of("data", data)
@@ -116,7 +116,7 @@ class LargeEvent(io.RawIOBase):
         return len(view)
 
     def flush(self) -> None:
-        """Wait until everything written is durable. Another process can continue from there if the event has a name."""
+        """Wait until everything written is durable. If the event has a name, another process can continue it there."""
         if self.closed:
             raise Closed(f"this event of stream {self._upload.stream.key}", "begin a new one")
         self._owner.check()
@@ -180,16 +180,16 @@ class LargeEvent(io.RawIOBase):
             self._upload.attach(Payload(bytes(rest)))
             self._fill = 0
         self._upload.settle()
-        self._uploads.names.clear()  # they are part of the transient segment now
+        self._uploads.names.clear()  # the transient segment references these chunks now
 
     # --- its end -----------------------------------------------------------------------------------------------
 
     def commit(self, move: bool = False) -> EventPointer:
         """Add the whole event to the stream and close it; returns its pointer. Durable on return.
 
-        move: if the stream was scaled meanwhile, commit to the segment that owns the key now. Without it
-        EventSegmentSealed is raised; nothing is lost, and the commit can be repeated with `move`. Raises OutcomeUnknown
-        if the storage did not answer and it is unknown whether the event was committed.
+        move: if the stream was scaled meanwhile, commit to the segment that owns the key now. Otherwise
+        EventSegmentSealed is raised. Nothing is lost then, and the commit can be repeated with `move`. Raises
+        OutcomeUnknown if the storage did not answer, so that it is unknown whether the event was committed.
         """
         self._check_open()
         with self._ending_if_it_fails():
@@ -209,9 +209,9 @@ class LargeEvent(io.RawIOBase):
         return self._upload.commit(move)
 
     def abort(self) -> None:
-        """Delete the upload and close it. If deleting fails, the upload expires once it has been idle.
+        """Delete the upload, and close the event. If deleting fails, the upload expires once it has been idle.
 
-        Raises EventClosed if it was committed; aborting it again changes nothing.
+        Raises EventClosed if the event was committed. Aborting it again changes nothing.
         """
         self._owner.check()
         if self._ended.startswith("committed"):

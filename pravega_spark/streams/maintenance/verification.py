@@ -1,6 +1,6 @@
-"""Verification of streams' segments: whether they hold whole events, and whether their sparse indexes are correct.
+"""Verification of the segments of streams: they hold whole events, and their sparse indexes are correct.
 
-Passed to `engine.admin.verify`, which does not know events.
+`engine.admin.verify`, which does not know events, gets these checks from its callers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVENT_REMEDY = "restore the segment's objects from a copy; events after this off
 
 
 def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """The problems of a stream's segment: of its index, and with `deep` of its events. None for other segments."""
+    """The problems in the index of a stream's segment, and with `deep` in its events. Other segments have none."""
     try:
         parse_segment_name(view.name)
     except ValueError:
@@ -55,15 +55,15 @@ def check_events(view: SegmentView, deep: bool) -> Iterator[Problem]:
 
 
 def check_uploads(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """The problems of the upload of a large event. None for other segments."""
+    """The problems of a transient segment, which holds the upload of a large event. Other segments have none."""
     if parent_in(view.name) is not None:
         problem = upload_problem(view.name, view.attributes)
         if problem is not None:
-            yield Problem(view.name, problem, "see the message; all else of the stream can be used meanwhile")
+            yield Problem(view.name, problem, "see the message; the rest of the stream can be used meanwhile")
 
 
 def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """The problems of the cuts recorded for retention. None for other segments."""
+    """The problems of the segment with the cuts recorded for retention. Other segments have none."""
     scope, _, rest = view.name.partition("/")
     stream, _, own = rest.partition("/")
     records = view.other(index_segment_name(view.name)) if own == RECORDED else None
@@ -85,7 +85,7 @@ def check_recorded(view: SegmentView, deep: bool) -> Iterator[Problem]:
 
 
 def check_order(view: SegmentView, deep: bool) -> Iterator[Problem]:
-    """The problems of the stored order of events. None for other segments."""
+    """The problems of the segment with the stored order of events. Other segments have none."""
     records = view.other(index_segment_name(view.name)) if view.name.split("/")[2:] == [ORDER] else None
     if records is None:
         return
@@ -145,12 +145,12 @@ class _EventCheck:
         self._marks = ((int(row[0]), int(row[1])) for _, rows in _records(index) for row in rows)
         self._mark = next(self._marks, None)
         self._place = view.start  # where the next event begins
-        self._count: int | None = 0 if view.start == 0 else None  # of events up to there, once it is known
-        self._rest = b""  # the beginning of a header that goes on in the next bytes
-        self._seen = view.start  # where the last bytes end, if they could be read
+        self._count: int | None = 0 if view.start == 0 else None  # events before that; None while it is unknown
+        self._rest = b""  # the beginning of a header that continues in the next bytes
+        self._seen = view.start  # the end of the bytes that were read last, -1 after unreadable ones
 
     def problems(self) -> Iterator[Problem]:
-        """The problems of events, and of index records that are not at an event's end."""
+        """The problems of events, and of index records at whose offset no event ends."""
         while True:
             try:
                 for offset, data in self._view.windows:

@@ -13,12 +13,7 @@ from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData
 from chunkstore.pravega.controller_records import TransactionStatus
-from engine.errors import (
-    BadKeyVersion,
-    ChunksExpired,
-    OutcomeUnknown,
-    SegmentExists,
-)
+from engine.errors import BadKeyVersion, ChunksExpired, OutcomeUnknown, SegmentExists
 from engine.root import Root
 from engine.state.attach_fence import creation_time
 from engine.state.operations import (

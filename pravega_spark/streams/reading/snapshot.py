@@ -71,9 +71,8 @@ class Snapshot:
 
     def bytes_before(self, positions: Positions) -> int:
         """All bytes that the stream ever had before a cut that is not before its head."""
-        return self.record.passed + self.record.history.size(
-            self.record.head_positions(), positions, self.segments.length
-        )
+        there = self.record.history.size(self.record.head_positions(), positions, self.segments.length)
+        return self.record.passed + there
 
     def check_boundaries(self, cut: StreamCut) -> None:
         """Raise InvalidStreamCut unless each position of a valid cut in an existing segment is an event boundary."""

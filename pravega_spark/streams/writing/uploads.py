@@ -1,12 +1,13 @@
 """Uploads: large events that are being written (PDP-43; Pravega: LargeEventWriter).
 
-An upload's bytes are attached in order to a transient segment of the segment that owns its key, by one writer: the
-last one that took it over. Keeps of L1 that the event is committed as a whole, with its header, its index record and
-its count, in one append (X1), or not at all; and X3: an event with a name is committed once.
+An upload collects the event's bytes, in order, in a transient segment of the segment that owns the event's key. One
+writer attaches them: the last one that took the upload over. A commit adds the whole event to the stream in one append
+(X1), with its header, its index record and its count; before that, readers see nothing of it (L1). An event with a name
+is committed once (X3).
 
-Two attributes of the transient segment hold its writer's number and the event's key hash. An upload with a name also
-has an attribute among the producers': the number of its transient segment, negated once it is committed. So a name
-has at most one upload, whichever processes race for it.
+The transient segment has two attributes: the number of the upload's writer, and the hash of the event's key. Each name
+has an attribute in the segment that holds the state of producers: the number of the transient segment, negated once the
+event is committed. So a name has at most one upload, even if several processes race for it.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ _SAFE = (
 class Upload:
     """A large event that is not committed yet. For one thread; made by `begin`.
 
-    length: bytes that are attached to its transient segment, or being attached. segment: the transient segment's
-    name; empty until the first bytes are attached.
+    length: bytes that are attached to the transient segment, with those that are being attached. segment: the name of
+    the transient segment; empty until the first bytes are attached.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Upload:
         return f"Upload({self.stream.key!r}, {self.segment!r}, {self.length})"
 
     def take_over(self, found: Segment) -> None:
-        """Continue with an existing transient segment. Raises SegmentNotFound, OutcomeUnknown, StorageError."""
+        """Become the writer of an existing transient segment. Raises SegmentNotFound, OutcomeUnknown, StorageError."""
         assert self._registered is not None
         self._number, self._owner = self._registered, secrets.randbelow(1 << 62) + 1
         self._place, self.segment = place_of(found), found.name
@@ -129,10 +130,10 @@ class Upload:
         return self._under_way is None or self._under_way.done()
 
     def attach(self, content: tuple[Extent, ...] | Payload, created_at: int = 0) -> None:
-        """Append extents of chunks, or bytes, to the transient segment. `settle` waits for the outcome.
+        """Begin to append extents of chunks, or bytes, to the transient segment. `settle` waits for the outcome.
 
-        created_at: when the upload of the first chunk began (see `engine.state.attach_fence`). Attached chunks are
-        referenced, so they do not expire. Raises EventTaken, EventExpired, EventExists, StreamSealed,
+        created_at: when the upload of the first chunk began (see `engine.state.attach_fence`). Chunks do not expire
+        once they are attached. Raises EventTaken, EventExpired, EventExists, StreamSealed,
         StreamNotFound, StorageError.
         """
         self.settle()
@@ -145,14 +146,14 @@ class Upload:
         self._used = self.stream.container.clock()
 
     def keep(self) -> None:
-        """Keep the transient segment from expiring while its writer writes slowly."""
+        """Reset the idle time of the transient segment, which expires otherwise while its writer writes slowly."""
         if not self.segment or not self.ready():
             return
         if self.stream.container.clock() - self._used > self.stream.container.settings.transient_idle / _KEPT_ALIVE:
             self.attach(())
 
     def settle(self) -> None:
-        """Wait until all that was attached is durable. Raises as `attach`."""
+        """Wait until everything attached is durable. Raises as `attach`."""
         while self._under_way is not None and self._submitted is not None:
             try:
                 self._under_way.result()
@@ -372,8 +373,8 @@ class Upload:
         return self.stream.container.read(segment, offset, offset + len(framed)) == framed
 
     def _found(self, segment: str, since: int, size: int, is_it: Callable[[int], bool]) -> EventPointer | None:
-        """The pointer of the event in a segment, after `since`, if it was committed. The index has every event's
-        end."""
+        """The pointer of the event, if it was committed to a segment at or after the offset `since`. The index has a
+        record at the end of each event that an upload committed."""
         snapshot = self.stream.snapshot()
         number = parse_segment_name(segment).segment_id
         with suppress(SegmentNotFound):
@@ -386,7 +387,7 @@ class Upload:
         return None
 
     def _lost(self, error: Rejected) -> Exception:
-        """The error that says why the upload is taken over, or gone."""
+        """The error for a rejected append: who owns the upload now, or why it was deleted."""
         if isinstance(error, ChunksExpired):
             return EventExpired(self.stream.key, error.reason)
         snapshot = self.stream.snapshot()
@@ -448,7 +449,7 @@ def begin(stream: WritableStream, routing_key: str | None = None, name: str | No
 
 
 def upload_problem(name: str, attributes: Mapping[bytes, int]) -> str | None:
-    """The error of a transient segment that cannot be continued as an upload."""
+    """Why a transient segment cannot be continued as an upload; None if it can."""
     if attributes.get(OWNER, 0) < 1 or not 0 <= attributes.get(PLACE, -1) < _KEY_SPACE:
         return (
             f"segment {name!r} is not a valid upload: its attributes do not say who writes it and where it "
