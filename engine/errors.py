@@ -79,6 +79,11 @@ def root_meant(root: str, names: Sequence[str]) -> str:
 class DataCorruption(Damaged, EngineError):
     """An object in storage fails its checks (W8). It is never applied, and never skipped silently."""
 
+    remedy = (
+        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a backup "
+        "(docs/operations.md, When something fails)."
+    )
+
 
 class ObjectLost(DataCorruption):
     """An object that the newest state names is missing: it was deleted by hand, or lost by the storage. gone: the error

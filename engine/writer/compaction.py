@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import Compactor, CopyTasks
+from chunkstore.errors import fact_of
 from chunkstore.segments.errors import SegmentDamaged
 from engine.errors import DataCorruption
 from engine.writer.flush_context import FlushContext
@@ -38,13 +38,13 @@ def compact_segments(
     any.
 
     target: the most bytes of a new chunk. copies, together: who copies, and how many merges are copied at a time (see
-    `Compactor.optimise`). Raises DataCorruption if a chunk fails its checks, StorageError.
+    `Compactor.compact`). Raises DataCorruption if a chunk fails its checks, StorageError.
     """
     storage = context.segment_storage(announce=True)
-    compactor = Compactor(storage, ChunkStorage(context.stores.chunks), context.records, target)
+    compactor = Compactor(storage, context.stores.chunks, context.records, target)
     try:
         for report in compactor.compact(sorted(info.name for info in storage.list(prefix)), copies, together):
             counts = report.merges, report.chunks, report.bytes, report.refused
             yield CompactedSegment(report.segment, context.log.number, *counts)
     except SegmentDamaged as error:
-        raise DataCorruption(str(error)) from error
+        raise DataCorruption(fact_of(error)) from error
