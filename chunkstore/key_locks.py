@@ -21,7 +21,7 @@ class KeyLocks:
         with self._changed:
             again = [key for key in keys if self._owners.get(key) == me]
             if again:
-                raise RuntimeError(f"this thread holds {again[0]!r}: an external step of a commit must not use its keys")
+                raise RuntimeError(f"this thread holds {again[0]!r}: the external step of a commit must not use it")
             self._changed.wait_for(lambda: not any(key in self._owners for key in keys))
             self._owners.update(dict.fromkeys(keys, me))
         try:

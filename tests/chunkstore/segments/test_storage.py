@@ -322,7 +322,6 @@ def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pyte
             store.inner.put(first, DATA[:145])
         case _:
             rival = world.open()
-            take_over(rival, NAME)
             store.plan = lambda at, request: rival.truncate(NAME, 141) if at == 1 else None
     segments.truncate(NAME, 140)
     assert "is not relocated" in caplog.text
