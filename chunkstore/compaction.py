@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from chunkstore.chunk_storage import ChunkStorage
-from chunkstore.errors import ChunkNotFound, MetadataConflict
+from chunkstore.errors import MetadataConflict, ObjectNotFound
 from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataStore
+from chunkstore.port import Store
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk, WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import (
@@ -35,7 +35,7 @@ from chunkstore.segments.errors import (
     StorageNotPrimary,
     StoredSegmentNotFound,
 )
-from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, NewChunk, SegmentHandle
+from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, NewChunk
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +86,7 @@ class Compactor:
     as they are.
     """
 
-    def __init__(
-        self, storage: ChunkedSegmentStorage, chunks: ChunkStorage, metadata: MetadataStore, target: int
-    ) -> None:
+    def __init__(self, storage: ChunkedSegmentStorage, chunks: Store, metadata: MetadataStore, target: int) -> None:
         self._storage = storage
         self._chunks = chunks
         self._metadata = metadata
@@ -156,10 +154,9 @@ class Compactor:
         False if it came too late, or the list of chunks has changed; then nothing is done.
         """
         old = [part.name for part in merge.parts]
-        handle = SegmentHandle(merge.segment, read_only=False)
         new = NewChunk(merge.target, merge.deadline)
         try:
-            self._storage.replace_chunks(handle, merge.start, old, new, merge.length, checksums)
+            self._storage.replace_chunks(merge.segment, merge.start, old, new, merge.length, checksums)
         except (ConcurrentModification, StoredSegmentNotFound, StorageNotPrimary) as error:
             _log.info("%r is not merged: %s", merge.segment, str(error))
             return False
@@ -212,10 +209,7 @@ class Compactor:
             transaction.put(record)  # unchanged: the commit fails if what is known here is not the newest
             transaction.commit()
             if found == names:
-                raise SegmentDamaged(
-                    f"one of its chunks {names[0]!r} to {names[-1]!r} is missing: restore it from a backup",
-                    merge.segment,
-                )
+                raise SegmentDamaged(f"one of its chunks {names[0]!r} to {names[-1]!r} is missing", merge.segment)
 
     def _layout(self, segment: str) -> tuple[StoredSegmentRecord, list[PlacedChunk]]:
         """The segment's record, and its chunks."""
@@ -233,11 +227,11 @@ class Compactor:
         raise ConcurrentModification(segment)
 
 
-def copy_task(merge: CompactionTask, chunks: ChunkStorage) -> bytes | None:
+def copy_task(merge: CompactionTask, chunks: Store) -> bytes | None:
     """Make the new chunk of a merge; returns its checksums, or None if a part is gone by now. See `copy_chunks`."""
     try:
         return copy_chunks(chunks, merge.segment, merge.parts, merge.target)
-    except ChunkNotFound as error:
+    except ObjectNotFound as error:
         _log.info("%r is not merged: %s", merge.segment, str(error))
         return None
 

@@ -1,4 +1,4 @@
-"""The errors of the storage port, of chunks, and of the metadata store.
+"""The errors of the storage port and of the metadata store.
 
 Each message names the root, the object where there is one, what went wrong, and what to do. No message ever holds a
 storage option's value, so credentials cannot reach a log through an error.
@@ -29,10 +29,7 @@ class Damaged(DeclaredError):
     `str` of it ends in what to do about it, `remedy`; `fact_of` gives what is wrong alone.
     """
 
-    remedy = (
-        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a backup "
-        "(docs/operations.md, When something fails)."
-    )
+    remedy = "Restore it from a backup."
 
     def __str__(self) -> str:
         fact = fact_of(self)
@@ -83,18 +80,6 @@ class ObjectReadOnly(StorageError):
 
 class StorageRefused(StorageError):
     """The root cannot be used as it is: wrong URL or options, no permission, or it failed the self-test."""
-
-
-class ChunkNotFound(ObjectNotFound):
-    """The chunk does not exist (now)."""
-
-
-class ChunkAlreadyExists(StorageError):
-    """A chunk was to be made whose name is taken."""
-
-
-class ChunkStorageFull(StorageFull):
-    """There is no room left for chunks."""
 
 
 class InvalidRecord(Damaged, StorageError):

@@ -18,16 +18,15 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
-from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import MetadataConflict, StorageError
 from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
 from chunkstore.metadata.metadata_records import RecordStatus, segment_key
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
 from chunkstore.paths import SYSTEM
+from chunkstore.port import Store
 from chunkstore.segments.chunk_list import ChunkList
 
 _log = logging.getLogger(__name__)
@@ -61,12 +60,12 @@ class GarbageCollector:
     `is_needed` returns whether the next boot may read a journal or snapshot, and `snapshot` makes one of the system
     segments; a `SystemJournal` has both. Without them journals, and chunks of system segments, are kept. `held` returns
     the chunks that are in use outside the metadata. `should_continue` is called before each batch of a deleted segment:
-    once it returns False, the rest is left for a later run. `executor` deletes in parallel.
+    once it returns False, the rest is left for a later run.
     """
 
     def __init__(
         self,
-        chunks: ChunkStorage,
+        chunks: Store,
         metadata: MetadataStore,
         queue: GarbageQueue,
         config: GarbageConfig | None = None,
@@ -75,7 +74,6 @@ class GarbageCollector:
         snapshot: Callable[[], object] | None = None,
         held: Callable[[Sequence[str]], Collection[str]] = lambda names: (),
         should_continue: Callable[[], bool] = lambda: True,
-        executor: Executor | None = None,
     ) -> None:
         self._chunks = chunks
         self._metadata = metadata
@@ -85,15 +83,12 @@ class GarbageCollector:
         self._snapshot = snapshot
         self._held = held
         self._may_go_on = should_continue
-        self._map = executor.map if executor else map
 
-    def run_once(self, now: float | None = None) -> GarbageReport:
-        """Carry out all tasks that are due at `now` (epoch s, by default the storage's time), and those that come of
-        them.
+    def run_once(self, now: float) -> GarbageReport:
+        """Carry out all tasks that are due at `now` (epoch s), and those that come of them.
 
         Failures of a task are logged and counted; raises StorageError if the queue cannot be read or written.
         """
-        now = self._chunks.store.clock() if now is None else now
         report = GarbageReport()
         while self._run_batches(now, report):
             pass
@@ -145,7 +140,7 @@ class GarbageCollector:
         dead = self._find_dead(segment, are_new, [task.name for task in tasks])
         report.alive += len(tasks) - len(dead)
         garbage = [task for task in tasks if task.name in dead]
-        deleted = list(self._map(self._delete, (task.name for task in garbage)))
+        deleted = [self._delete(task.name) for task in garbage]
         report.deleted += sum(deleted)
         return [task for task, done in zip(garbage, deleted, strict=True) if not done]
 
@@ -188,7 +183,7 @@ class GarbageCollector:
 
     def _delete(self, name: str) -> bool:
         try:
-            self._chunks.delete(ChunkHandle(name, read_only=False))
+            self._chunks.delete([name])
         except StorageError as error:
             _log.warning("garbage: chunk %s is not deleted: %s", name, str(error))
             return False
@@ -208,7 +203,7 @@ class GarbageCollector:
                 names = chunks.cut(self._config.transaction_batch)
                 held = set(self._held(names))
                 if garbage := [name for name in names if name not in held]:
-                    self._chunks.delete_all(garbage)
+                    self._chunks.delete(garbage)
                 if chunks.record.first_chunk is None:
                     transaction.delete(record.key)
                 else:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import time
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.garbage_collector import GarbageCollector, GarbageConfig, GarbageReport
 from chunkstore.metadata.garbage_queue import GarbageTask, MemoryGarbageQueue
 from chunkstore.metadata.store import MemoryMetadataStore
@@ -22,7 +21,7 @@ from chunkstore.paths import CONTAINERS, EPOCHS
 from chunkstore.port import TOKEN, Outcome, Parts, Store
 from chunkstore.pravega.journal import JournalConfig, SystemJournal, system_segments
 from chunkstore.segments.errors import StorageNotPrimary
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 
 LOG = system_segments(0)[0]
 """The name of the segment, which is Pravega's for the metadata of container 0."""
@@ -60,13 +59,13 @@ class LogSegment:
     Methods may not be called by several threads at once, but for `collect_garbage`.
     """
 
-    def __init__(self, chunks: ChunkStorage, epoch: StoreEpoch, config: SegmentStorageConfig) -> None:
+    def __init__(self, chunks: Store, epoch: StoreEpoch, config: SegmentStorageConfig) -> None:
         self._chunks = chunks
         self._epoch = epoch
         self._garbage = MemoryGarbageQueue()
         self._collector_config = GarbageConfig(delay=config.garbage_delay)
         self._journal = SystemJournal(
-            chunks.store,
+            chunks,
             0,
             epoch.number,
             self._garbage,
@@ -78,7 +77,7 @@ class LogSegment:
         self._journal.boot(self._layout)
         self._queue_orphans()
         self._storage = ChunkedSegmentStorage(
-            chunks, self._layout, self._garbage, epoch.number, config, journal=self._journal
+            chunks, self._layout, self._garbage, epoch.number, config, journal=self._journal.record
         )
         epoch.check()
 
@@ -90,19 +89,19 @@ class LogSegment:
     def read(self) -> bytes:
         """All bytes from the start offset on. Raises SegmentDamaged."""
         info = self._storage.info(LOG)
-        return self._storage.read(self._handle, info.start_offset, info.length - info.start_offset)
+        return self._storage.read(LOG, info.start_offset, info.length - info.start_offset)
 
     def append(self, data: Parts) -> None:
         """Add bytes at the end, all or nothing. Raises StorageNotPrimary if another process has opened the store.
 
         After any error the bytes may be there, and nothing may be appended any more: open the segment again.
         """
-        self._storage.write(self._handle, self.end, data)
+        self._storage.write(LOG, self.end, data)
         self._epoch.check()
 
     def truncate(self, offset: int) -> None:
         """Let the segment begin at `offset`. Raises as `append`."""
-        self._storage.truncate(self._handle, offset)
+        self._storage.truncate(LOG, offset)
         self._epoch.check()
 
     def collect_garbage(self, now: float) -> GarbageReport:
@@ -122,10 +121,6 @@ class LogSegment:
         """End the threads of reads."""
         self._storage.close()
 
-    @property
-    def _handle(self) -> SegmentHandle:
-        return SegmentHandle(LOG, read_only=False)
-
     def _snapshot(self) -> None:
         """Write a snapshot of the layout, and make sure that no other process had read an older one by then."""
         self._journal.snapshot()
@@ -136,5 +131,5 @@ class LogSegment:
         prefix = f"{LOG}.E-"
         with self._layout.begin(read_only=True) as transaction:
             for info in self._chunks.list(CONTAINERS, prefix):
-                if info.name.startswith(prefix) and transaction.chunk(info.name) is None:
-                    self._garbage.add([GarbageTask(info.name, time.time(), segment=LOG)])
+                if info.path.startswith(prefix) and transaction.chunk(info.path) is None:
+                    self._garbage.add([GarbageTask(info.path, time.time(), segment=LOG)])

@@ -261,12 +261,12 @@ class Store(abc.ABC):
         return dict(vars(self).get("_foreign", {}))
 
     def pass_over(self, name: str, what: str) -> None:
-        """Remember the name of something that is not an object, for `verify`; the first one is logged."""
+        """Remember the name of something that is not an object; the first one is logged."""
         foreign: dict[str, str] = vars(self).setdefault("_foreign", {})
         shown = name.encode(errors="backslashreplace").decode()
         if len(foreign) < _MOST_FOREIGN and shown not in foreign:
             if not foreign:
-                _log.warning("%s: %r is ignored (%s); `verify` lists all such names", self.root, shown, what)
+                _log.warning("%s: %r is ignored (%s); further such names are not logged", self.root, shown, what)
             foreign[shown] = what
 
     def _can_name(self, path: str) -> bool:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from chunkstore.backends import open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import CompactionReport, Compactor
 from chunkstore.errors import StorageRefused, Unsupported
 from chunkstore.garbage_collector import GarbageCollector, GarbageConfig, GarbageReport
@@ -30,13 +29,11 @@ from chunkstore.pravega.layout_mode import LayoutMode, layout_mode, open_segment
 from chunkstore.pravega.rolling import AdoptionReport, LegacySegments
 from chunkstore.segments.chunk_list import PlacedChunk
 from chunkstore.segments.errors import BadStoredOffset, ConcurrentModification
-from chunkstore.segments.storage import SegmentHandle, SegmentInfo, SegmentStorageConfig
+from chunkstore.segments.storage import SegmentInfo, SegmentStorageConfig
 
 _JOURNALS = f"{CONTAINERS}_sysjournal."
 _LOG_ROLLING = 8 << 20  # superseded bytes of the log go with its full chunks
 _ATTEMPTS = 10  # at a change that the garbage collector got ahead of
-
-Result = TypeVar("Result")
 
 
 class SegmentStore:
@@ -54,12 +51,11 @@ class SegmentStore:
         self.root = store.root
         self._store = store
         self._config = config
-        chunks = self._chunks = ChunkStorage(store, appends=config.appends)
         epoch = StoreEpoch(store)
-        self._log = LogSegment(chunks, epoch, config)
+        self._log = LogSegment(store, epoch, config)
         self._metadata = MetadataLog(self._log)
         self._garbage = LogGarbageQueue(self._metadata)
-        self._segments = open_segments(chunks, self._metadata, self._garbage, epoch.number, config)
+        self._segments = open_segments(store, self._metadata, self._garbage, epoch.number, config)
 
     @classmethod
     def open(
@@ -101,7 +97,7 @@ class SegmentStore:
         while True:
             at = self.info(segment).length if offset is None else offset
             try:
-                self._change(segment, partial(self._segments.write, offset=at, data=data))
+                self._change(partial(self._segments.write, segment, at, data))
             except BadStoredOffset:
                 if offset is not None:
                     raise
@@ -111,12 +107,12 @@ class SegmentStore:
     def read(self, segment: str, offset: int, length: int) -> bytes:
         """Exactly these bytes. Raises StoredSegmentTruncated before the start, BadStoredOffset beyond the end."""
         self._metadata.check()
-        return self._segments.read(self._segments.open_read(segment), offset, length)
+        return self._segments.read(segment, offset, length)
 
     def scan(self, segment: str, offset: int, end: int | None = None) -> Iterator[bytes]:
         """The bytes [offset, end), to the end by default, in pieces that are fetched ahead. Raises as `read`."""
-        self._metadata.check()
-        return self._segments.scan(self._segments.open_read(segment), offset, end)
+        self.info(segment)  # raises now, and not at the first piece
+        return self._segments.scan(segment, offset, end)
 
     def concat(self, segment: str, source: str, offset: int | None = None) -> int:
         """Make the sealed segment `source` the end of `segment`; returns where it begins there. No byte is copied.
@@ -125,24 +121,24 @@ class SegmentStore:
         and SegmentUnsupported for a source that is truncated.
         """
         at = self.info(segment).length if offset is None else offset
-        self._change(segment, lambda handle: self._segments.concat(handle, at, source))
+        self._change(partial(self._segments.concat, segment, at, source))
         return at
 
     def truncate(self, segment: str, offset: int) -> None:
         """Let a segment begin at `offset`; bytes before it are deleted later. Raises BadStoredOffset beyond the end."""
-        self._change(segment, lambda handle: self._segments.truncate(handle, offset))
+        self._change(partial(self._segments.truncate, segment, offset))
 
     def seal(self, segment: str) -> None:
         """Let nothing be added to a segment any more."""
-        self._change(segment, self._segments.seal)
+        self._change(partial(self._segments.seal, segment))
 
     def unseal(self, segment: str) -> None:
         """Let a sealed segment grow again."""
-        self._change(segment, self._segments.unseal)
+        self._change(partial(self._segments.unseal, segment))
 
     def delete(self, segment: str) -> None:
         """Delete a segment. Its name is free at once; `collect_garbage` deletes its chunks."""
-        self._change(segment, self._segments.delete)
+        self._change(partial(self._segments.delete, segment))
 
     def exists(self, segment: str) -> bool:
         """Whether there is such a segment."""
@@ -168,7 +164,7 @@ class SegmentStore:
         """Merge runs of small chunks into chunks of at most `target` bytes. Where every append is a chunk, reads get
         faster. Raises SegmentDamaged for a chunk that is not what was written."""
         self._metadata.check()
-        compactor = Compactor(self._segments, self._chunks, self._metadata, target)
+        compactor = Compactor(self._segments, self._store, self._metadata, target)
         return next(iter(compactor.compact([segment])), CompactionReport(segment))
 
     def collect_garbage(self) -> GarbageReport:
@@ -179,7 +175,7 @@ class SegmentStore:
         self._metadata.check()
         config = GarbageConfig(delay=self._config.garbage_delay)
         now = time.time()
-        report = GarbageCollector(self._chunks, self._metadata, self._garbage, config).run_once(now)
+        report = GarbageCollector(self._store, self._metadata, self._garbage, config).run_once(now)
         for field, count in vars(self._log.collect_garbage(now)).items():
             setattr(report, field, getattr(report, field) + count)
         return report
@@ -193,9 +189,9 @@ class SegmentStore:
         mode = layout_mode(self._store)
         if mode not in (LayoutMode.CODE_ONLY_UPGRADE, LayoutMode.LAYOUT_UPGRADE):
             raise Unsupported(f"{self.root}: layout mode {mode and mode.name} adopts no segments: open it with another")
-        return LegacySegments(
-            self._chunks, self._metadata, keep_headers=mode is LayoutMode.CODE_ONLY_UPGRADE
-        ).adopt_all(prefix)
+        return LegacySegments(self._store, self._metadata, keep_headers=mode is LayoutMode.CODE_ONLY_UPGRADE).adopt_all(
+            prefix
+        )
 
     def close(self) -> None:
         """End the threads of reads. Nothing has to be flushed."""
@@ -210,13 +206,14 @@ class SegmentStore:
     ) -> None:
         self.close()
 
-    def _change(self, segment: str, change: Callable[[SegmentHandle], Result]) -> Result:
-        """Change a segment, which belongs to this process's epoch from now on; again, if another change got ahead."""
+    def _change(self, change: Callable[[], object]) -> None:
+        """Make a change; again, if another one got ahead."""
         self._metadata.check()
         for _ in range(_ATTEMPTS - 1):
             with suppress(ConcurrentModification):
-                return change(self._segments.open_write(segment))
-        return change(self._segments.open_write(segment))
+                change()
+                return
+        change()
 
 
 def _check_place(store: Store, layout: LayoutMode | None) -> None:

@@ -84,6 +84,11 @@ class DataCorruption(Damaged, EngineError):
 
     problem = ""
 
+    remedy = (
+        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a backup "
+        "(docs/operations.md, When something fails)."
+    )
+
 
 class ObjectLost(DataCorruption):
     """An object that the newest state names is missing: it was deleted by hand, or lost by the storage. gone: the error

@@ -15,7 +15,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "backends.md"
 BEGIN, END = "<!-- begin: made by make backend-table -->\n", "<!-- end -->\n"
 SUITES = (
     "storage port",
-    "chunks",
     "self-test at the first opening",
     "race of processes",
     "write-ahead log",

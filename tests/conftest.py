@@ -30,7 +30,6 @@ pytest_plugins = ["tests.backend_table"]
 os.environ.pop("COLUMNS", None)  # workers of pytest-xdist are told the width of the terminal, which tables heed
 pytest.register_assert_rewrite(
     "chunkstore.testing.contracts",
-    "tests.support.chunk_contracts",
     "tests.support.metadata_contracts",
     "tests.support.segment_contracts",
     "tests.support.log_contracts",

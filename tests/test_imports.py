@@ -25,8 +25,8 @@ LAYERED = {*PACKAGES, "pyspark"}
 
 WINGS = {
     "chunkstore": (
-        "errors port read_only chunk_names chunk_storage checksums boot_clock decoding metrics numbered paths "
-        "bounded_set selftest similarity stamps urls",
+        "errors port key_locks wrapping measured_store chunk_names checksums boot_clock decoding metrics numbered "
+        "paths bounded_set selftest similarity stamps urls",
         "backends",
         "metadata",
         "segments",
@@ -79,7 +79,7 @@ LTS_DOORS = {
 """The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""
 
 
-FOR_ADAPTERS = {"contracts", "counting", "faults", "folding", "latency", "simulated", "wrapping"}
+FOR_ADAPTERS = {"contracts", "counting", "faults", "folding", "latency", "simulated"}
 """The modules of `chunkstore.testing`, for users who test a storage adapter of their own."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chunkstore.testing import FaultStore, SimulatedStore
 from chunkstore.testing.faults import Fault, When
-from chunkstore.testing.wrapping import Request
+from chunkstore.wrapping import Request
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chunkstore.errors import StorageRefused
+from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import Store
 from chunkstore.urls import check_url
 
@@ -23,10 +24,14 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
     `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Of s3://, `client` says
     which client it is: "s3fs", or "obstore" for those that it shares with s3fs. Nothing is requested yet,
     so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL, and for one
-    that holds credentials.
+    that holds credentials. Each request is measured and logged (`chunkstore.measured_store`).
     """
     check_url(url)
-    scheme, place = _split(url)
+    return MeasuredStore(_adapter(*_split(url), storage_options or {}))
+
+
+def _adapter(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The adapter for a scheme, which alone is imported."""
     if scheme == "file":
         from chunkstore.backends.local import LocalStore
 
@@ -36,15 +41,15 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
 
         return MemoryStore(place)
     if scheme in ("s3", "s3a"):
-        return _s3(place, dict(storage_options or {}))
+        return _s3(place, dict(options))
     if scheme in ("gs", "gcs"):
         from chunkstore.backends.gcs import GcsStore
 
-        return GcsStore(place, storage_options or {})
+        return GcsStore(place, options)
     if scheme in ("abfs", "abfss", "az"):
         from chunkstore.backends.azure import AzureStore
 
-        return AzureStore(place, storage_options or {})
+        return AzureStore(place, options)
     if scheme in ("tcp", "tls", "ssl", "pravega", "pravegas"):
         raise StorageRefused(
             f"{scheme}:// names a controller, but there is no broker here: give a folder or a bucket URL"
@@ -52,10 +57,10 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
     if scheme in ("sftp", "ssh"):
         from chunkstore.backends.sftp import SftpStore
 
-        return SftpStore(f"{scheme}://{place}", storage_options or {})
+        return SftpStore(f"{scheme}://{place}", options)
     from chunkstore.backends.generic import GenericStore
 
-    return GenericStore(f"{scheme}://{place}", storage_options or {})
+    return GenericStore(f"{scheme}://{place}", options)
 
 
 def _s3(place: str, options: dict[str, Any]) -> Store:

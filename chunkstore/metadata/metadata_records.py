@@ -14,20 +14,26 @@ from __future__ import annotations
 
 import bisect
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chunkstore.decoding import NewerFormat, decoding, validator
+from chunkstore.decoding import NewerFormat, decoding
 from chunkstore.errors import InvalidRecord
 from chunkstore.metadata.serialization import (
+    INT,
+    LONG,
+    NAME,
+    OPTIONAL_NAME,
+    FieldForm,
     FieldReader,
     FieldWriter,
     check_version,
+    read_fields,
     read_type,
     read_version,
     with_type,
     with_version,
+    write_fields,
 )
 
 BLOCK_CHUNKS = 1000
@@ -204,16 +210,10 @@ class TransactionData:
 
 def encode(record: Record) -> bytes:
     """The bytes of a record. Raises ValueError for a value that the format cannot hold."""
-    match record:
-        case StoredSegmentRecord():
-            revisions = (_segment_fields(record), _block_list(record)) if record.blocks else (_segment_fields(record),)
-        case ChunkRecord():
-            own = (_CHECKSUMS(record.checksums),) if record.checksums else ()
-            revisions = (_chunk_fields(record), *own)
-        case IndexBlockRecord():
-            revisions = (_block_fields(record),)
-        case ReadIndexBlock():
-            revisions = (_pravega_block_fields(record),)
+    revisions = [write_fields(record, _FIELDS[type(record)])]
+    added = _ADDED.get(type(record), {})
+    if any(getattr(record, name) for name in added):
+        revisions.append(write_fields(record, added))
     return with_type(_KINDS[type(record)], _VERSION, *revisions)
 
 
@@ -225,11 +225,15 @@ def decode(data: bytes) -> Record:
 
 def read_record(reader: FieldReader) -> Record:
     """The record that comes next, which other fields may follow. Raises InvalidData."""
-    kind, version, revisions = read_type(reader)
-    if kind not in _READERS:
-        raise NewerFormat(f"unknown type of record {kind}: it was written by a newer version; upgrade this one")
-    check_version(version, _VERSION, f"a record of type {kind}")
-    return _READERS[kind](revisions)
+    number, version, revisions = read_type(reader)
+    kind = _TYPES.get(number)
+    if kind is None:
+        raise NewerFormat(f"unknown type of record {number}: it was written by a newer version; upgrade this one")
+    check_version(version, _VERSION, f"a record of type {number}")
+    found = read_fields(revisions[0], _FIELDS[kind])
+    if 1 in revisions:
+        found |= read_fields(revisions[1], _ADDED.get(kind, {}))
+    return kind(**found)
 
 
 def encode_transaction_data(data: TransactionData) -> bytes:
@@ -255,91 +259,6 @@ def _start(entry: tuple[int, str]) -> int:
     return entry[0]
 
 
-def _segment_fields(record: StoredSegmentRecord) -> bytes:
-    fields = FieldWriter()
-    fields.name(record.name)
-    fields.compact_long(record.length)
-    fields.compact_int(record.chunk_count)
-    fields.compact_long(record.start_offset)
-    fields.compact_int(record.status)
-    fields.compact_long(record.max_rolling_length)
-    fields.name(record.first_chunk or "")
-    fields.name(record.last_chunk or "")
-    fields.compact_long(record.last_modified)
-    fields.compact_long(record.first_chunk_start)
-    fields.compact_long(record.last_chunk_start)
-    fields.compact_long(record.owner_epoch)
-    return fields.getvalue()
-
-
-def _block_list(record: StoredSegmentRecord) -> bytes:
-    fields = FieldWriter()
-    _write_entries(fields, record.blocks)
-    return fields.getvalue()
-
-
-def _read_segment(revisions: dict[int, FieldReader]) -> StoredSegmentRecord:
-    fields = revisions[0]
-    return StoredSegmentRecord(
-        name=fields.name(),
-        length=fields.compact_long(),
-        chunk_count=fields.compact_int(),
-        start_offset=fields.compact_long(),
-        status=RecordStatus(fields.compact_int()),
-        max_rolling_length=fields.compact_long(),
-        first_chunk=fields.name() or None,
-        last_chunk=fields.name() or None,
-        last_modified=fields.compact_long(),
-        first_chunk_start=fields.compact_long(),
-        last_chunk_start=fields.compact_long(),
-        owner_epoch=fields.compact_long(),
-        blocks=_read_entries(revisions[1]) if 1 in revisions else (),
-    )
-
-
-def _chunk_fields(record: ChunkRecord) -> bytes:
-    fields = FieldWriter()
-    fields.name(record.name)
-    fields.compact_long(record.length)
-    fields.name(record.next_chunk or "")
-    fields.compact_int(record.status)
-    return fields.getvalue()
-
-
-def _read_chunk(revisions: dict[int, FieldReader]) -> ChunkRecord:
-    fields = revisions[0]
-    checksums = revisions[1].take(revisions[1].rest) if 1 in revisions else b""
-    return ChunkRecord(
-        fields.name(), fields.compact_long(), fields.name() or None, RecordStatus(fields.compact_int()), checksums
-    )
-
-
-def _block_fields(record: IndexBlockRecord) -> bytes:
-    fields = FieldWriter()
-    fields.name(record.key)
-    _write_entries(fields, record.entries)
-    return fields.getvalue()
-
-
-def _read_block(revisions: dict[int, FieldReader]) -> IndexBlockRecord:
-    fields = revisions[0]
-    return IndexBlockRecord(fields.name(), _read_entries(fields))
-
-
-def _pravega_block_fields(record: ReadIndexBlock) -> bytes:
-    fields = FieldWriter()
-    fields.name(record.key)
-    fields.name(record.chunk)
-    fields.compact_long(record.chunk_start)
-    fields.compact_int(record.status)
-    return fields.getvalue()
-
-
-def _read_pravega_block(revisions: dict[int, FieldReader]) -> ReadIndexBlock:
-    fields = revisions[0]
-    return ReadIndexBlock(fields.name(), fields.name(), fields.compact_long(), RecordStatus(fields.compact_int()))
-
-
 def _write_entries(fields: FieldWriter, entries: tuple[tuple[int, str], ...]) -> None:
     fields.compact_int(len(entries))
     for offset, name in entries:
@@ -351,11 +270,33 @@ def _read_entries(fields: FieldReader) -> tuple[tuple[int, str], ...]:
     return tuple((fields.compact_long(), fields.name()) for _ in range(fields.count(3)))
 
 
-_CHECKSUMS = validator(bytes)
-_KINDS: dict[type[Record], int] = {ChunkRecord: 2, StoredSegmentRecord: 3, ReadIndexBlock: 4, IndexBlockRecord: 32}
-_READERS: dict[int, Callable[[dict[int, FieldReader]], Record]] = {
-    2: _read_chunk,
-    3: _read_segment,
-    4: _read_pravega_block,
-    32: _read_block,
+_STATUS = FieldForm(FieldWriter.compact_int, lambda fields: RecordStatus(fields.compact_int()))
+_ENTRIES = FieldForm(_write_entries, _read_entries)
+_REST = FieldForm(FieldWriter.raw, lambda fields: fields.take(fields.rest))
+
+_FIELDS: dict[type[Record], dict[str, FieldForm]] = {
+    StoredSegmentRecord: {
+        "name": NAME,
+        "length": LONG,
+        "chunk_count": INT,
+        "start_offset": LONG,
+        "status": _STATUS,
+        "max_rolling_length": LONG,
+        "first_chunk": OPTIONAL_NAME,
+        "last_chunk": OPTIONAL_NAME,
+        "last_modified": LONG,
+        "first_chunk_start": LONG,
+        "last_chunk_start": LONG,
+        "owner_epoch": LONG,
+    },
+    ChunkRecord: {"name": NAME, "length": LONG, "next_chunk": OPTIONAL_NAME, "status": _STATUS},
+    IndexBlockRecord: {"key": NAME, "entries": _ENTRIES},
+    ReadIndexBlock: {"key": NAME, "chunk": NAME, "chunk_start": LONG, "status": _STATUS},
 }
+"""The fields of each type of record in their order in the format, in revision 0."""
+
+_ADDED = {StoredSegmentRecord: {"blocks": _ENTRIES}, ChunkRecord: {"checksums": _REST}}
+"""Those of this project, in revision 1, which is left out where they are empty."""
+
+_KINDS: dict[type[Record], int] = {ChunkRecord: 2, StoredSegmentRecord: 3, ReadIndexBlock: 4, IndexBlockRecord: 32}
+_TYPES: dict[int, type[Record]] = {number: kind for kind, number in _KINDS.items()}

@@ -7,8 +7,8 @@ behind the fields it knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from chunkstore.decoding import InvalidData, NewerFormat, integer, validator
 
@@ -149,6 +149,32 @@ class FieldReader:
     def _compact(self, first: int, forms: tuple[_Form, ...]) -> int:
         form = next(form for form in reversed(forms) if first >= form.marker)
         return int.from_bytes(bytes([first - form.marker]) + self.take(form.size - 1), "big")
+
+
+class FieldForm(NamedTuple):
+    """How the value of a field is written and read."""
+
+    write: Callable[[FieldWriter, Any], None]
+    read: Callable[[FieldReader], Any]
+
+
+LONG = FieldForm(FieldWriter.compact_long, FieldReader.compact_long)
+INT = FieldForm(FieldWriter.compact_int, FieldReader.compact_int)
+NAME = FieldForm(FieldWriter.name, FieldReader.name)
+OPTIONAL_NAME = FieldForm(lambda fields, name: fields.name(name or ""), lambda fields: fields.name() or None)
+
+
+def write_fields(record: object, forms: Mapping[str, FieldForm]) -> bytes:
+    """The bytes of these attributes of a record, one after the other. Raises ValueError for what does not fit."""
+    fields = FieldWriter()
+    for name, form in forms.items():
+        form.write(fields, getattr(record, name))
+    return fields.getvalue()
+
+
+def read_fields(fields: FieldReader, forms: Mapping[str, FieldForm]) -> dict[str, Any]:
+    """The values that come next, by the names of their fields. Raises InvalidData."""
+    return {name: form.read(fields) for name, form in forms.items()}
 
 
 def check_version(found: int, known: int, what: str) -> None:

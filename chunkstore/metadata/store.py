@@ -15,7 +15,6 @@ a MetadataConflict.
 from __future__ import annotations
 
 import abc
-import contextlib
 import itertools
 import threading
 from collections import OrderedDict
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from chunkstore.errors import InvalidRecord, MetadataConflict
+from chunkstore.key_locks import KeyLocks
 from chunkstore.metadata.metadata_records import (
     ChunkRecord,
     IndexBlockRecord,
@@ -61,7 +61,7 @@ class MetadataStore(abc.ABC):
 
     def __init__(self, *, cache_size: int = CACHE_SIZE) -> None:
         self._cache = _Cache(cache_size)
-        self._locks = _KeyLocks()
+        self._locks = KeyLocks()
         self._pinned_versions = itertools.count(ABSENT - 1, -1)  # never one that a subclass gives
 
     def begin(self, *keys: str, read_only: bool = False, with_operations: WithOperations = ()) -> MetadataTransaction:
@@ -432,27 +432,3 @@ def _names_in(record: Record | None) -> int:
     if isinstance(record, IndexBlockRecord):
         return 1 + len(record.entries)
     return 2
-
-
-class _KeyLocks:
-    """Locks on keys, of which a thread takes all that it needs at once."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._owners: dict[str, int] = {}
-
-    @contextlib.contextmanager
-    def held(self, keys: Collection[str]) -> Iterator[None]:
-        me = threading.get_ident()
-        with self._changed:
-            if any(self._owners.get(key) == me for key in keys):
-                raise RuntimeError("the external step of a commit must not use the keys of its own transaction")
-            self._changed.wait_for(lambda: not any(key in self._owners for key in keys))
-            self._owners.update(dict.fromkeys(keys, me))
-        try:
-            yield
-        finally:
-            with self._changed:
-                for key in keys:
-                    del self._owners[key]
-                self._changed.notify_all()

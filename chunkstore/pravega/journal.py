@@ -17,7 +17,6 @@ one that was booting, was stopped, and whatever older owners still write. It res
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
@@ -33,14 +32,11 @@ from chunkstore.metadata.store import MetadataStore
 from chunkstore.paths import CONTAINERS
 from chunkstore.port import Store
 from chunkstore.pravega.journal_records import (
-    Appended,
-    ChunkAdded,
     JournalFile,
     JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
-    Truncated,
     decode_batches,
     decode_info,
     decode_snapshot,
@@ -53,6 +49,7 @@ from chunkstore.pravega.journal_records import (
     snapshot_name,
 )
 from chunkstore.segments.errors import StorageNotPrimary
+from chunkstore.segments.system_changes import Appended, ChunkAdded, SystemChange, Truncated
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +151,7 @@ class _Layout:
             )
         return layout
 
-    def apply(self, record: ChunkAdded | Appended | Truncated) -> bool:
+    def apply(self, record: SystemChange) -> bool:
         match record:
             case ChunkAdded():
                 return self._add_chunk(record)
@@ -236,8 +233,8 @@ class _Layout:
 class SystemJournal:
     """The journal of one container, written by the instance that owns it as `epoch`. `boot` it before anything else.
 
-    It is the `JournalSink` of a `ChunkedSegmentStorage`. Its methods raise StorageError if the change could not be made
-    durable, after several tries; then the change must not count, and what comes next is recorded against the state
+    `record` is the `JournalSink` of a `ChunkedSegmentStorage`. Methods raise StorageError if the change could not be
+    made durable, after several tries; then the change must not count, and what comes next is recorded against the state
     before it. `clock` is in seconds since the epoch.
     """
 
@@ -261,7 +258,6 @@ class SystemJournal:
         self._file = 0  # the number of the last journal file
         self._place: int | None = None  # where that file is appended to; None: start another
         self._snapshot = 0  # the number of the last snapshot
-        self._collected: list[JournalRecord] | None = None  # of the batch that is open
         self._batches = 0
         self._snapshot_time = clock()
         self._counts: tuple[SnapshotInfo, int] | None = None  # the snapshot that counts, the last file it covers
@@ -286,30 +282,16 @@ class SystemJournal:
                         transaction.put(chunk, pinned=True)
                 transaction.commit()
 
-    def chunk_added(self, segment: str, new_chunk: str, old_chunk: str | None, offset: int) -> None:
-        """`new_chunk` begins at `offset`, where `old_chunk` ends (None: there is none)."""
-        self._record(ChunkAdded(segment, new_chunk, old_chunk, offset))
-
-    def truncated(self, segment: str, offset: int, first_chunk: str | None, first_chunk_start: int) -> None:
-        """The segment begins at `offset`, in `first_chunk`, which begins at `first_chunk_start`."""
-        self._record(Truncated(segment, offset, first_chunk, first_chunk_start))
-
-    def appended(self, segment: str, chunk: str, offset: int, length: int) -> None:
-        """`length` bytes were added at `offset` of `chunk`, the last one of the segment."""
-        self._record(Appended(segment, chunk, offset, length))
-
-    @contextlib.contextmanager
-    def batch(self) -> Iterator[None]:
-        """What is recorded within is written at its end, and counts together or not at all."""
+    def record(self, changes: Sequence[SystemChange]) -> None:
+        """Write down changes, which count together or not at all."""
         with self._lock:
-            records: list[JournalRecord] = []
-            self._collected = records
-            try:
-                yield
-            finally:
-                self._collected = None
-            if records:
-                self._write(records)
+            layouts = self._known_layouts()
+            self._snapshot_if_due()
+            data = encode_batch(changes)
+            self._retry(lambda: self._try_write(data))
+            for change in changes:
+                layouts.apply(change, self._config.rolling_length)
+            self._batches += 1
 
     def snapshot(self) -> SnapshotInfo:
         """Write a snapshot of all system segments, which counts when it was read back; journals before it are garbage.
@@ -341,22 +323,6 @@ class SystemJournal:
             if is_snapshot:
                 return (file.epoch, file.number) >= info
             return (file.epoch, file.number) > (info.epoch, covered)
-
-    def _record(self, record: JournalRecord) -> None:
-        with self._lock:
-            if self._collected is None:
-                self._write([record])
-            else:
-                self._collected.append(record)
-
-    def _write(self, records: Sequence[JournalRecord]) -> None:
-        layouts = self._known_layouts()
-        self._snapshot_if_due()
-        data = encode_batch(records)
-        self._retry(lambda: self._try_write(data))
-        for record in records:
-            layouts.apply(record, self._config.rolling_length)
-        self._batches += 1
 
     def _snapshot_if_due(self) -> None:
         late = self._clock() - self._snapshot_time > self._config.snapshot_seconds

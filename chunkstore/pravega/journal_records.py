@@ -7,7 +7,7 @@ is Pravega's. Snapshots written here end in a checksum, which Pravega does not r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import crc32c
@@ -15,16 +15,23 @@ import crc32c
 from chunkstore.decoding import InvalidData, NewerFormat, decoding
 from chunkstore.metadata.metadata_records import ChunkRecord, Record, StoredSegmentRecord, encode, read_record
 from chunkstore.metadata.serialization import (
+    LONG,
+    NAME,
+    OPTIONAL_NAME,
+    FieldForm,
     FieldReader,
     FieldWriter,
     check_version,
     open_version,
+    read_fields,
     read_type,
     read_version,
     with_type,
     with_version,
+    write_fields,
 )
 from chunkstore.paths import CONTAINERS
+from chunkstore.segments.system_changes import Appended, ChunkAdded, SystemChange, Truncated
 
 _Kind = TypeVar("_Kind", StoredSegmentRecord, ChunkRecord)
 
@@ -32,33 +39,6 @@ _VERSION = 0
 _HEAD = 8  # bytes before the fields of a value with one revision
 _CHECKSUM = 8  # bytes of the checksum behind a snapshot's fields
 _FILE = re.compile(re.escape(CONTAINERS) + r"_sysjournal\.epoch(\d+)\.container(\d+)\.(file|snapshot)(\d+)")
-
-
-class ChunkAdded(NamedTuple):
-    """`new_chunk` begins at `offset` of the segment, which is where `old_chunk`, the last so far, ends."""
-
-    segment: str
-    new_chunk: str
-    old_chunk: str | None
-    offset: int
-
-
-class Truncated(NamedTuple):
-    """The segment begins at `offset`, in `first_chunk`, which begins at `first_chunk_start`; None: no chunk is left."""
-
-    segment: str
-    offset: int
-    first_chunk: str | None
-    first_chunk_start: int
-
-
-class Appended(NamedTuple):
-    """`length` bytes were added at `offset` of the chunk, the last of its segment."""
-
-    segment: str
-    chunk: str
-    offset: int
-    length: int
 
 
 class SegmentSnapshot(NamedTuple):
@@ -83,7 +63,7 @@ class SnapshotInfo(NamedTuple):
     number: int
 
 
-JournalRecord = ChunkAdded | Truncated | Appended | JournalSnapshot | SegmentSnapshot
+JournalRecord = SystemChange | JournalSnapshot | SegmentSnapshot
 """What may stand in a batch. Snapshots do so in old journals only."""
 
 
@@ -169,17 +149,13 @@ def decode_snapshot(data: bytes) -> tuple[JournalSnapshot, bool]:
 
 def encode_info(info: SnapshotInfo) -> bytes:
     """The bytes of the info file."""
-    fields = FieldWriter()
-    fields.compact_long(info.epoch)
-    fields.compact_long(info.number)
-    return with_version(_VERSION, fields.getvalue())
+    return with_version(_VERSION, write_fields(info, _INFO))
 
 
 def decode_info(data: bytes) -> SnapshotInfo:
     """What the info file says. Raises InvalidData."""
     with decoding():
-        fields = _opened(data)
-        return SnapshotInfo(fields.compact_long(), fields.compact_long())
+        return SnapshotInfo(**read_fields(_opened(data), _INFO))
 
 
 def segment_snapshot_fields(snapshot: SegmentSnapshot) -> bytes:
@@ -217,48 +193,29 @@ def _opened(data: bytes) -> FieldReader:
 
 
 def _encode_typed(record: JournalRecord) -> bytes:
-    fields = FieldWriter()
     match record:
-        case ChunkAdded():
-            fields.utf(record.segment)
-            fields.utf(record.new_chunk)
-            fields.utf(record.old_chunk or "")
-            fields.compact_long(record.offset)
-        case Truncated():
-            fields.utf(record.segment)
-            fields.compact_long(record.offset)
-            fields.utf(record.first_chunk or "")
-            fields.compact_long(record.first_chunk_start)
-        case Appended():
-            fields.utf(record.segment)
-            fields.utf(record.chunk)
-            fields.compact_long(record.offset)
-            fields.compact_long(record.length)
         case JournalSnapshot():
-            fields.raw(_snapshot_fields(record))
+            fields = _snapshot_fields(record)
         case SegmentSnapshot():
-            fields.raw(segment_snapshot_fields(record))
-    return with_type(_KINDS[type(record)], _VERSION, fields.getvalue())
+            fields = segment_snapshot_fields(record)
+        case _:
+            fields = write_fields(record, _CHANGES[type(record)])
+    return with_type(_KINDS[type(record)], _VERSION, fields)
 
 
 def _read_typed(reader: FieldReader) -> JournalRecord:
-    kind, version, revisions = read_type(reader)
-    if kind not in _READERS:
-        raise NewerFormat(f"unknown type of journal record {kind}: it was written by a newer version; upgrade this one")
-    check_version(version, _VERSION, f"a journal record of type {kind}")
-    return _READERS[kind](revisions[0])
-
-
-def _read_chunk_added(fields: FieldReader) -> ChunkAdded:
-    return ChunkAdded(fields.name(), fields.name(), fields.name() or None, fields.compact_long())
-
-
-def _read_truncated(fields: FieldReader) -> Truncated:
-    return Truncated(fields.name(), fields.compact_long(), fields.name() or None, fields.compact_long())
-
-
-def _read_appended(fields: FieldReader) -> Appended:
-    return Appended(fields.name(), fields.name(), fields.compact_long(), fields.compact_long())
+    number, version, revisions = read_type(reader)
+    kind = _TYPES.get(number)
+    if kind is None:
+        raise NewerFormat(
+            f"unknown type of journal record {number}: it was written by a newer version; upgrade this one"
+        )
+    check_version(version, _VERSION, f"a journal record of type {number}")
+    if kind is JournalSnapshot:
+        return _read_snapshot(revisions[0])
+    if kind is SegmentSnapshot:
+        return read_segment_snapshot(revisions[0])
+    return kind(**read_fields(revisions[0], _CHANGES[kind]))
 
 
 def _snapshot_fields(snapshot: JournalSnapshot) -> bytes:
@@ -295,10 +252,10 @@ _KINDS: dict[type[JournalRecord], int] = {
     SegmentSnapshot: 4,
     Appended: 5,
 }
-_READERS: dict[int, Callable[[FieldReader], JournalRecord]] = {
-    1: _read_chunk_added,
-    2: _read_truncated,
-    3: _read_snapshot,
-    4: read_segment_snapshot,
-    5: _read_appended,
+_TYPES: dict[int, type[JournalRecord]] = {number: kind for kind, number in _KINDS.items()}
+_CHANGES: dict[type[JournalRecord], dict[str, FieldForm]] = {
+    ChunkAdded: {"segment": NAME, "new_chunk": NAME, "old_chunk": OPTIONAL_NAME, "offset": LONG},
+    Truncated: {"segment": NAME, "offset": LONG, "first_chunk": OPTIONAL_NAME, "first_chunk_start": LONG},
+    Appended: {"segment": NAME, "chunk": NAME, "offset": LONG, "length": LONG},
 }
+_INFO = {"epoch": LONG, "number": LONG}

@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import ObjectNotFound, PutUnknown, StorageRefused
 from chunkstore.metadata.garbage_queue import GarbageQueue
 from chunkstore.metadata.metadata_records import RecordStatus
@@ -104,18 +103,18 @@ def _refusal(current: LayoutMode | None, mode: LayoutMode) -> str:
 
 
 def open_segments(
-    chunks: ChunkStorage,
+    chunks: Store,
     metadata: MetadataStore,
     garbage: GarbageQueue,
     epoch: int,
     config: SegmentStorageConfig | None = None,
 ) -> ChunkedSegmentStorage:
     """The segments of a root as its mode wants them; without one it is new. Raises StorageRefused for NO_UPGRADE."""
-    mode = layout_mode(chunks.store) or LayoutMode.INSTALL_NEW
+    mode = layout_mode(chunks) or LayoutMode.INSTALL_NEW
     match mode:
         case LayoutMode.NO_UPGRADE:
             raise StorageRefused(
-                f"{chunks.store.root}: its segments are left to old code by layout mode NO_UPGRADE: "
+                f"{chunks.root}: its segments are left to old code by layout mode NO_UPGRADE: "
                 "stop that, and set CODE_ONLY_UPGRADE"
             )
         case LayoutMode.CODE_ONLY_UPGRADE:
@@ -130,13 +129,13 @@ def open_segments(
 class OldLayoutStorage(ChunkedSegmentStorage):
     """Segments whose headers are kept as old code writes them (CODE_ONLY_UPGRADE).
 
-    A header is written after the commit that changed its segment, and before the change is acknowledged; `open_write`
-    makes good what a crash in between left undone.
+    A header is written after the commit that changed its segment, and before the change is acknowledged; the next
+    change makes good what a crash in between left undone.
     """
 
     def __init__(
         self,
-        chunks: ChunkStorage,
+        chunks: Store,
         metadata: MetadataStore,
         garbage: GarbageQueue,
         epoch: int,

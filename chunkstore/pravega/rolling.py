@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from chunkstore.chunk_storage import ChunkHandle, ChunkInfo, ChunkStorage
 from chunkstore.errors import (
-    ChunkNotFound,
     InvalidOffset,
     MetadataConflict,
     ObjectNotFound,
@@ -30,6 +28,7 @@ from chunkstore.errors import (
 from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataStore
 from chunkstore.paths import SYSTEM, place_of
+from chunkstore.port import Store
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
 from chunkstore.segments.errors import ConcurrentModification, StoredSegmentNotFound
 from chunkstore.segments.storage import NO_ROLLING
@@ -212,7 +211,7 @@ class LegacySegments:
     code; otherwise they go once adopted.
     """
 
-    def __init__(self, chunks: ChunkStorage, metadata: MetadataStore, *, keep_headers: bool) -> None:
+    def __init__(self, chunks: Store, metadata: MetadataStore, *, keep_headers: bool) -> None:
         self._chunks = chunks
         self._metadata = metadata
         self._keep_headers = keep_headers
@@ -272,13 +271,13 @@ class LegacySegments:
         chunks += self._end_of(record)
         data = format_header(Header(record.max_rolling_length or NO_ROLLING, tuple(chunks)))
         name = header_name(segment)
-        self._chunks.store.put(name, data)
+        self._chunks.put(name, data)
         self._set_sealed(name, bool(record.status & RecordStatus.SEALED))
         return data
 
     def delete_header(self, segment: str) -> None:
         """Delete a segment's header, if there is one."""
-        self._chunks.delete(ChunkHandle(header_name(segment), read_only=False))
+        self._chunks.delete([header_name(segment)])
 
     # -- export
 
@@ -311,10 +310,10 @@ class LegacySegments:
         name = header_name(segment)
         header = self._read_header(name)
         if header is None:
-            info = self._info(segment)
-            if info is None:
+            size = self._size(segment, {})
+            if size is None:
                 return None
-            only = [WrittenChunk(segment, info.length)] if info.length else []
+            only = [WrittenChunk(segment, size)] if size else []
             return _Found(NO_ROLLING, self._is_sealed(segment), 0, only)
         placed = self._existing(segment, header)
         if header.chunks and not placed:
@@ -329,12 +328,11 @@ class LegacySegments:
 
     def _read_header(self, name: str) -> Header | None:
         try:
-            length = self._chunks.info(name).length
-            return parse_header(self._chunks.read(ChunkHandle(name, read_only=True), 0, length))
-        except ChunkNotFound:
+            return parse_header(self._chunks.read(name))
+        except ObjectNotFound:
             return None
         except InvalidHeader as error:
-            raise InvalidHeader(f"{self._chunks.store.root}: {name!r}: {error}: repair or remove it") from None
+            raise InvalidHeader(f"{self._chunks.root}: {name!r}: {error}: repair or remove it") from None
 
     def _existing(self, segment: str, header: Header) -> list[tuple[HeaderChunk, int]]:
         """The chunks in the header and their lengths, without those gone from its front: they were truncated."""
@@ -354,8 +352,10 @@ class LegacySegments:
     def _size(self, chunk: str, sizes: dict[str, int]) -> int | None:
         if chunk in sizes:
             return sizes[chunk]
-        info = self._info(chunk)
-        return None if info is None else info.length
+        try:
+            return self._chunks.stat(chunk).size
+        except ObjectNotFound:
+            return None
 
     def _sizes(self, segment: str) -> dict[str, int]:
         """The sizes of the chunks that are named after the segment, from one listing."""
@@ -364,8 +364,8 @@ class LegacySegments:
         sizes: dict[str, int] = {}
         last = prefix
         while page := self._chunks.list(folder and f"{folder}/", last, _PAGE):
-            sizes |= {found.name: found.length for found in page if found.name.startswith(prefix)}
-            last = page[-1].name
+            sizes |= {found.path: found.size for found in page if found.path.startswith(prefix)}
+            last = page[-1].path
             if not last.startswith(prefix):
                 break
         return sizes
@@ -375,30 +375,23 @@ class LegacySegments:
         last = ""
         while page := self._chunks.list(prefix, last, _PAGE):
             for found in page:
-                segment = segment_of(found.name)
+                segment = segment_of(found.path)
                 if segment is not None:
                     yield segment
-                elif is_plain_segment(found.name) and not found.name.startswith(SYSTEM):
-                    yield found.name
-            last = page[-1].name
+                elif is_plain_segment(found.path) and not found.path.startswith(SYSTEM):
+                    yield found.path
+            last = page[-1].path
 
     def _is_active(self, segment: str) -> bool:
         with self._metadata.begin(read_only=True) as transaction:
             record = transaction.segment(segment)
         return record is not None and bool(record.status & RecordStatus.ACTIVE)
 
-    def _info(self, name: str) -> ChunkInfo | None:
-        try:
-            return self._chunks.info(name)
-        except ChunkNotFound:
-            return None
-
     # -- seals: old code marks its file read-only
 
     def _is_sealed(self, name: str) -> bool:
-        store = self._chunks.store
         try:
-            store.append(name, store.stat(name).size, b"")
+            self._chunks.append(name, self._chunks.stat(name).size, b"")
         except ObjectReadOnly:
             return True
         except (InvalidOffset, ObjectNotFound, Unsupported):  # it has grown, or was adopted; or it cannot be known
@@ -407,7 +400,7 @@ class LegacySegments:
 
     def _set_sealed(self, name: str, sealed: bool) -> None:
         try:
-            self._chunks.set_read_only(ChunkHandle(name, read_only=False), sealed)
+            self._chunks.set_read_only(name, sealed)
         except Unsupported:
             if sealed:
                 _log.warning("%s: the storage has no read-only objects, so old code will not see it sealed", name)
@@ -415,12 +408,12 @@ class LegacySegments:
     def _end_of(self, record: StoredSegmentRecord) -> list[HeaderChunk]:
         """What must stand behind the last chunk so that old code finds the segment's end."""
         if record.last_chunk is not None:
-            if self._chunks.info(record.last_chunk).length == record.length - record.last_chunk_start:
+            if self._chunks.stat(record.last_chunk).size == record.length - record.last_chunk_start:
                 return []
         elif not record.length:
             return []
         name = chunk_name(record.name, record.length)
-        self._chunks.store.put(name, b"")
+        self._chunks.put(name, b"")
         return [HeaderChunk(record.length, name)]
 
 

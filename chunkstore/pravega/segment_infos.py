@@ -20,9 +20,7 @@ def core_attribute(number: int) -> uuid.UUID:
     return uuid.UUID(int=_CORE << 64 | number)
 
 
-EVENT_COUNT = core_attribute(1)
 SEGMENT_TYPE = core_attribute(9)
-KEY_LENGTH = core_attribute(12)
 INDEX_OFFSET = core_attribute(_TABLE)
 
 _IS_TABLE = 0x01

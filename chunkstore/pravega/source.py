@@ -10,14 +10,15 @@ import bisect
 from collections.abc import Iterable, Iterator
 
 from chunkstore.errors import Damaged, ObjectNotFound, StorageError
-from chunkstore.paths import CONTAINERS, SYSTEM
+from chunkstore.paths import CONTAINERS, EPOCHS, SYSTEM
 from chunkstore.port import ObjectInfo, Range, Store
 
 _PAGE = 1000
 
 
 _MARKS = (f"{CONTAINERS}metadata_", f"{CONTAINERS}storage_metadata_", f"{CONTAINERS}_sysjournal", f"{SYSTEM}_tables/")
-"""What names below a root begin with if a Pravega wrote them, or a segment store that stands by itself."""
+"""What names below a root begin with if a Pravega wrote them, or a segment store that stands by itself, which has an
+epoch."""
 
 _BEHIND_NUMBERS = f"{CONTAINERS}:"
 """The names of containers of a root of streams are numbers, which sort before this."""
@@ -26,7 +27,7 @@ _BEHIND_NUMBERS = f"{CONTAINERS}:"
 def is_archive(store: Store) -> bool:
     """Whether the store is the long-term storage of a Pravega. Lists a name or two."""
     listed = store.list(CONTAINERS, _BEHIND_NUMBERS, 1) or store.list(f"{SYSTEM}_tables/", limit=1)
-    return any(info.path.startswith(_MARKS) for info in listed)
+    return any(info.path.startswith(_MARKS) for info in listed) and not store.list(EPOCHS, limit=1)
 
 
 class ArchiveDamaged(Damaged, StorageError):

@@ -10,50 +10,46 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from chunkstore.checksums import BLOCK, WIDTH, block_checksums, first_bad_block
-from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
-from chunkstore.errors import ChunkAlreadyExists
+from chunkstore.errors import ObjectNotFound
+from chunkstore.port import Store
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged
 
 _PARALLEL = 8  # chunks that are read at a time from a remote storage
 
 
-def copy_chunks(
-    chunks: ChunkStorage, segment: str, sources: Sequence[WrittenChunk], target: str, skip: int = 0
-) -> bytes:
+def copy_chunks(chunks: Store, segment: str, sources: Sequence[WrittenChunk], target: str, skip: int = 0) -> bytes:
     """Make the chunk `target` of the bytes of `sources`, without the first `skip` of the first one.
 
     Returns the checksums of the new chunk. Needs no metadata, and as much memory as the new chunk has bytes. May be
-    repeated, also by several at once: the chunk appears whole, with the same bytes each time. Raises ChunkNotFound if a
-    source is gone, SegmentDamaged if one is too short or fails its checksums, StorageError.
+    repeated, also by several at once: the chunk appears whole, with the same bytes each time.
+
+    Raises ObjectNotFound if a source is gone, SegmentDamaged if one is too short or fails its checksums, StorageError.
     """
     skipped = [skip, *(0 for _ in sources[1:])]
-    if chunks.store.remote and len(sources) > 1:
+    if chunks.remote and len(sources) > 1:
         with ThreadPoolExecutor(_PARALLEL, "copy-chunks") as pool:
             data = list(pool.map(lambda source, start: _read(chunks, segment, source, start), sources, skipped))
     else:
         data = [_read(chunks, segment, source, start) for source, start in zip(sources, skipped, strict=True)]
     try:
-        chunks.create_with_content(target, data)
-    except ChunkAlreadyExists:  # an earlier attempt made it, which may have been killed before it had synced anything
-        chunks.store.sync(target[: target.rfind("/") + 1])
+        chunks.stat(target)  # an earlier attempt made it, which may have been killed before it had synced anything
+        chunks.sync(target[: target.rfind("/") + 1])
+    except ObjectNotFound:
+        chunks.put(target, data)
     return block_checksums(*data)
 
 
-def _read(chunks: ChunkStorage, segment: str, source: WrittenChunk, start: int) -> memoryview:
+def _read(chunks: Store, segment: str, source: WrittenChunk, start: int) -> memoryview:
     """The bytes of a chunk from `start` on, checked."""
     first = start // BLOCK  # only whole blocks can be checked
     wanted = source.length - first * BLOCK
-    data = memoryview(chunks.read(ChunkHandle(source.name, read_only=True), first * BLOCK, wanted))
+    data = memoryview(chunks.read(source.name, first * BLOCK, source.length))
     if len(data) < wanted:
         raise SegmentDamaged(
-            f"chunk {source.name!r} ends before its byte {source.length}, and the metadata counts bytes up to there: "
-            "restore it from a backup",
+            f"chunk {source.name!r} ends before its byte {source.length}, and the metadata counts bytes up to there",
             segment,
         )
     if source.checksums and first_bad_block(data, source.checksums[first * WIDTH :]) is not None:
-        raise SegmentDamaged(
-            f"chunk {source.name!r} fails its checksums, so it is not what was written there: restore it from a backup",
-            segment,
-        )
+        raise SegmentDamaged(f"chunk {source.name!r} fails its checksums, so it is not what was written there", segment)
     return data[start - first * BLOCK :]

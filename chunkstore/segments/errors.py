@@ -68,13 +68,6 @@ class StorageNotPrimary(SegmentError):
         self.epoch = epoch
 
 
-class ReadOnlyHandle(SegmentError):
-    """The segment was to be changed through a handle that is for reading."""
-
-    def __init__(self, segment: str) -> None:
-        super().__init__("the handle is for reading only; use the one that open_write returns", segment)
-
-
 class SegmentStorageFull(SegmentError, StorageFull):
     """There is no room left in the storage. Nothing was added."""
 

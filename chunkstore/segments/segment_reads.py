@@ -15,10 +15,10 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
-from chunkstore.errors import ChunkNotFound, MetadataConflict
+from chunkstore.errors import MetadataConflict, ObjectNotFound
 from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction
+from chunkstore.port import Store
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk
 from chunkstore.segments.errors import BadStoredOffset, SegmentDamaged, StoredSegmentNotFound, StoredSegmentTruncated
 
@@ -55,7 +55,7 @@ class SegmentReads:
 
     def __init__(
         self,
-        chunks: ChunkStorage,
+        chunks: Store,
         metadata: MetadataStore,
         config: ReadConfig | None = None,
         executor: Executor | None = None,
@@ -67,19 +67,12 @@ class SegmentReads:
         self._own_executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def extents(self, segment: str, offset: int, length: int) -> list[ChunkRange]:
-        """Where these bytes are. Raises StoredSegmentNotFound, StoredSegmentTruncated, BadStoredOffset."""
-        return self._looked_up(segment, lambda: self._extents(segment, offset, length))
-
     def read(self, segment: str, offset: int, length: int) -> bytes:
-        """Exactly these bytes of the segment. Raises as `extents`, and SegmentDamaged."""
-        return self._looked_up(segment, lambda: self._read(segment, self._extents(segment, offset, length)))
+        """Exactly these bytes of the segment.
 
-    def read_into(self, segment: str, offset: int, room: memoryview) -> int:
-        """Fill all of `room` with the bytes from `offset` on; returns how many. Raises as `read`."""
-        room = room.cast("B")
-        self._looked_up(segment, lambda: self._fill(segment, self._extents(segment, offset, room.nbytes), room))
-        return room.nbytes
+        Raises StoredSegmentNotFound, StoredSegmentTruncated, BadStoredOffset, SegmentDamaged.
+        """
+        return self._looked_up(segment, lambda: self._read(segment, self._extents(segment, offset, length)))
 
     def scan(self, segment: str, offset: int, end: int | None = None) -> Iterator[bytes]:
         """The bytes [offset, end) in order, in pieces, the next of which are fetched meanwhile.
@@ -100,7 +93,7 @@ class SegmentReads:
                 at, part, future = under_way.popleft()
                 try:
                     yield future.result()
-                except ChunkNotFound:
+                except ObjectNotFound:
                     yield self.read(segment, at, part.length)
         finally:
             for _, _, future in under_way:
@@ -129,7 +122,7 @@ class SegmentReads:
         for _ in range(_TRIES):
             try:
                 return read()
-            except (MetadataConflict, ChunkNotFound) as error:
+            except (MetadataConflict, ObjectNotFound) as error:
                 reason = error
                 self._metadata.evict_all()  # the segment was changed: what is in memory may be outdated
         raise SegmentDamaged(f"looked up {_TRIES} times, and still: {reason}", segment) from reason
@@ -179,14 +172,6 @@ class SegmentReads:
         pieces = self._in_parallel([partial(self._read_extent, segment, part) for part in self._parts(extents)])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _fill(self, segment: str, extents: Sequence[ChunkRange], room: memoryview) -> None:
-        calls = []
-        at = 0
-        for part in self._parts(extents):
-            calls.append(partial(self._fill_extent, segment, part, room[at : at + part.length]))
-            at += part.length
-        self._in_parallel(calls)
-
     def _parts(self, extents: Sequence[ChunkRange]) -> Iterator[ChunkRange]:
         """The extents, of which large ones are split so that they are read in parallel."""
         for name, start, length in extents:
@@ -210,20 +195,14 @@ class SegmentReads:
         return executor.submit(call)
 
     def _read_extent(self, segment: str, part: ChunkRange) -> bytes:
-        data = self._chunks.read(ChunkHandle(part.chunk, True), part.start, part.length)
-        self._check_length(segment, part, len(data))
-        return data
-
-    def _fill_extent(self, segment: str, part: ChunkRange, room: memoryview) -> None:
-        self._check_length(segment, part, self._chunks.read_into(ChunkHandle(part.chunk, True), part.start, room))
-
-    def _check_length(self, segment: str, part: ChunkRange, length: int) -> None:
-        if length != part.length:
+        end = part.start + part.length
+        data = self._chunks.read(part.chunk, part.start, end)
+        if len(data) != part.length:
             raise SegmentDamaged(
-                f"chunk {part.chunk!r} ends at {part.start + length}, and the metadata counts bytes up to "
-                f"{part.start + part.length}: restore it from a backup",
+                f"chunk {part.chunk!r} ends at {part.start + len(data)}, and the metadata counts bytes up to {end}",
                 segment,
             )
+        return data
 
 
 def _overlap(placed: PlacedChunk, start: int, end: int) -> ChunkRange:

@@ -15,30 +15,27 @@ from __future__ import annotations
 import builtins
 import contextlib
 import logging
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 from chunkstore.checksums import block_checksums, continued
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.errors import InvalidOffset, MetadataConflict, StorageError, StorageFull
+from chunkstore.key_locks import KeyLocks
 from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
 from chunkstore.metadata.metadata_records import RecordStatus, StoredSegmentRecord, segment_key
 from chunkstore.metadata.store import MetadataStore, MetadataTransaction, WithOperations
 from chunkstore.paths import SYSTEM
-from chunkstore.port import Parts, check_path, pieces_of
+from chunkstore.port import Parts, Store, check_path, joined, pieces_of
 from chunkstore.segments.chunk_list import ChunkList, PlacedChunk, WrittenChunk, deleted_name
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import (
     BadStoredOffset,
     ChunkInUse,
     ConcurrentModification,
-    ReadOnlyHandle,
     SegmentStorageFull,
     SegmentUnsupported,
     StorageNotPrimary,
@@ -48,6 +45,7 @@ from chunkstore.segments.errors import (
     StoredSegmentSealed,
 )
 from chunkstore.segments.segment_reads import SegmentReads
+from chunkstore.segments.system_changes import Appended, ChunkAdded, JournalSink, SystemChange, Truncated
 
 _log = logging.getLogger(__name__)
 
@@ -78,13 +76,6 @@ class SegmentStorageConfig:
     transaction_batch: int = 5000
 
 
-class SegmentHandle(NamedTuple):
-    """A segment that was opened: `read_only`, or for changing it too."""
-
-    segment: str
-    read_only: bool
-
-
 class SegmentInfo(NamedTuple):
     """A segment: it has the bytes [start_offset, length). `last_modified` is in milliseconds since the epoch."""
 
@@ -102,32 +93,20 @@ class NewChunk(NamedTuple):
     deadline: float
 
 
-class JournalSink(Protocol):
-    """Where changes of system segments are recorded, before they count. `offset` of an append is within the chunk."""
-
-    def batch(self) -> AbstractContextManager[None]:
-        """What is recorded within counts together or not at all."""
-
-    def chunk_added(self, segment: str, new_chunk: str, old_chunk: str | None, offset: int) -> None: ...
-
-    def appended(self, segment: str, chunk: str, offset: int, length: int) -> None: ...
-
-    def truncated(self, segment: str, offset: int, first_chunk: str | None, first_chunk_start: int) -> None: ...
-
-
 class ChunkedSegmentStorage:
     """The segments whose metadata is in `metadata`, changed by the instance of `epoch`. May be used by many threads.
 
     Changes of one segment follow one another, those of different ones run in parallel. After an error a change may have
-    happened unless the error is a SegmentError: look at `info`. The metadata store commits the operations of a change
-    (`with_operations`) in the same step, even if there turns out to be nothing to change. `journal` makes `_system/`
-    segments system segments, whose records are pinned and journaled. `adopter` is called for a segment that has no
-    metadata, and returns whether it has some now. `clock` is in seconds since the epoch.
+    happened unless the error is a SegmentError: look at `info`. `chunks` is the store of the
+    chunks; their names are never used again, so none is looked up before it is made. The metadata store commits the
+    operations of a change (`with_operations`) in the same step, even if there turns out to be nothing to change.
+    `journal` makes `_system/` segments system segments, whose records are pinned and journaled. `adopter` is called for
+    a segment that has no metadata, and returns whether it has some now. `clock` is in seconds since the epoch.
     """
 
     def __init__(
         self,
-        chunks: ChunkStorage,
+        chunks: Store,
         metadata: MetadataStore,
         garbage: GarbageQueue,
         epoch: int,
@@ -147,12 +126,12 @@ class ChunkedSegmentStorage:
         self._journal = journal
         self._adopter = adopter
         self.clock = clock
-        self._locks = _SegmentLocks()
+        self._locks = KeyLocks()
         self._open_chunks: dict[str, str] = {}  # by segment: the chunk that this instance made, and may add to
 
     # -- existence
 
-    def create(self, segment: str, rolling_length: int = 0, start_offset: int = 0) -> SegmentHandle:
+    def create(self, segment: str, rolling_length: int = 0, start_offset: int = 0) -> None:
         """Make an empty segment, whose chunks are full at `rolling_length` bytes (0: never).
 
         It begins at `start_offset`, as if what was before it had been written and truncated. Raises
@@ -187,24 +166,6 @@ class ChunkedSegmentStorage:
             )
             transaction.put(record, pinned=is_system)
             transaction.commit()
-        return SegmentHandle(segment, read_only=False)
-
-    def open_read(self, segment: str) -> SegmentHandle:
-        """A handle for reading. Raises StoredSegmentNotFound."""
-        self.info(segment)
-        return SegmentHandle(segment, read_only=True)
-
-    def open_write(self, segment: str) -> SegmentHandle:
-        """A handle for changing the segment too, which belongs to this instance's epoch from now on.
-
-        Raises StoredSegmentNotFound, and StorageNotPrimary if it belongs to a later one.
-        """
-        self._has_metadata(segment)
-        with self._changing(segment) as transaction:
-            chunks = self._owned(transaction, segment)
-            if chunks.record != transaction.segment(segment):
-                self._commit(transaction, chunks)
-        return SegmentHandle(segment, read_only=False)
 
     def exists(self, segment: str) -> bool:
         """Whether there is such a segment."""
@@ -225,9 +186,9 @@ class ChunkedSegmentStorage:
             if isinstance(record, StoredSegmentRecord) and record.status & RecordStatus.ACTIVE:
                 yield _info(record)
 
-    def delete(self, handle: SegmentHandle, with_operations: WithOperations = ()) -> None:
+    def delete(self, segment: str, with_operations: WithOperations = ()) -> None:
         """Delete the segment. Its name is free at once; its chunks go when no reader can want them any more."""
-        segment = self._writable(handle)
+        self._has_metadata(segment)
         with self._changing(segment, with_operations=with_operations) as transaction:
             record = self._owned(transaction, segment).record
             self._refuse_system(record, "deleted")
@@ -240,13 +201,13 @@ class ChunkedSegmentStorage:
 
     # -- writing
 
-    def write(self, handle: SegmentHandle, offset: int, data: Parts, with_operations: WithOperations = ()) -> int:
+    def write(self, segment: str, offset: int, data: Parts, with_operations: WithOperations = ()) -> int:
         """Add `data` at `offset`, which must be the segment's length; returns how many bytes that were. All or nothing.
 
-        Raises BadStoredOffset, StoredSegmentSealed, StoredSegmentNotFound, StorageNotPrimary, ReadOnlyHandle,
+        Raises BadStoredOffset, StoredSegmentSealed, StoredSegmentNotFound, StorageNotPrimary,
         SegmentStorageFull, ConcurrentModification, and what storage and metadata raise.
         """
-        segment = self._writable(handle)
+        self._has_metadata(segment)
         rest = _Rest(data)
         with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._growing(transaction, segment, offset)
@@ -254,22 +215,20 @@ class ChunkedSegmentStorage:
             if not length:
                 self._leave(transaction)
                 return 0
-            changes = _Changes(self._journal, chunks.record)
-            self._write_chunks(transaction, chunks, rest, changes)
-            self._commit(transaction, chunks, changes.record_all)
-            if self._chunks.supports_append and self.config.appends:
+            self._commit(transaction, chunks, self._write_chunks(transaction, chunks, rest))
+            if self._chunks.can_append and self.config.appends:
                 self._remember_open_chunk(segment, chunks.record.last_chunk)
         return length
 
     def attach(
-        self, handle: SegmentHandle, offset: int, chunks: Sequence[WrittenChunk], with_operations: WithOperations = ()
+        self, segment: str, offset: int, chunks: Sequence[WrittenChunk], with_operations: WithOperations = ()
     ) -> int:
         """Make existing chunks the end of the segment, which is at `offset` (S3).
 
         Other processes may have written them, under names that are used nowhere else. They must not be appended to any
         more. Returns their length together. Raises as `write`, and ChunkInUse.
         """
-        segment = self._writable(handle)
+        self._has_metadata(segment)
         names = [chunk.name for chunk in chunks]
         for name, length, _ in chunks:
             check_path(name)
@@ -292,21 +251,21 @@ class ChunkedSegmentStorage:
                 self._leave(transaction)
         return sum(chunk.length for chunk in chunks)
 
-    def seal(self, handle: SegmentHandle, with_operations: WithOperations = ()) -> None:
+    def seal(self, segment: str, with_operations: WithOperations = ()) -> None:
         """Let nothing be added to the segment any more. Nothing happens if it is sealed."""
-        self._set_sealed(handle, sealed=True, with_operations=with_operations)
+        self._set_sealed(segment, sealed=True, with_operations=with_operations)
 
-    def unseal(self, handle: SegmentHandle) -> None:
+    def unseal(self, segment: str) -> None:
         """Let the segment grow again."""
-        self._set_sealed(handle, sealed=False)
+        self._set_sealed(segment, sealed=False)
 
-    def concat(self, target: SegmentHandle, offset: int, source: str, with_operations: WithOperations = ()) -> None:
-        """Make the sealed segment `source` the end of `target`, which is at `offset`. Only metadata moves.
+    def concat(self, segment: str, offset: int, source: str, with_operations: WithOperations = ()) -> None:
+        """Make the sealed segment `source` the end of `segment`, which is at `offset`. Only metadata moves.
 
         `source` is gone then. Raises as `write`, StoredSegmentNotSealed, and SegmentUnsupported for a source that is
         truncated, a system segment, or the target itself.
         """
-        segment = self._writable(target)
+        self._has_metadata(segment)
         if source == segment:
             raise SegmentUnsupported("it cannot be merged into itself", segment)
         self._has_metadata(source)
@@ -328,13 +287,13 @@ class ChunkedSegmentStorage:
 
     # -- truncation
 
-    def truncate(self, handle: SegmentHandle, offset: int, with_operations: WithOperations = ()) -> None:
+    def truncate(self, segment: str, offset: int, with_operations: WithOperations = ()) -> None:
         """Let the segment begin at `offset`, sealed or not; nothing happens if it begins there or later.
 
         `with_operations` are committed with the new start, and again with the copy of a first chunk, if one is made:
         what may reject the one commit may reject the other. Raises BadStoredOffset beyond the end, or below 0.
         """
-        segment = self._writable(handle)
+        self._has_metadata(segment)
         with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._owned(transaction, segment)
             if not 0 <= offset <= chunks.record.length:
@@ -347,11 +306,11 @@ class ChunkedSegmentStorage:
         while taken_out == self.config.transaction_batch:
             with self._changing(segment) as transaction:
                 taken_out = self._cut(transaction, self._owned(transaction, segment))
-        self._relocate_first_chunk(handle, with_operations)
+        self._relocate_first_chunk(segment, with_operations)
 
     def replace_chunks(
         self,
-        handle: SegmentHandle,
+        segment: str,
         start: int,
         old: Sequence[str],
         new: NewChunk,
@@ -364,7 +323,7 @@ class ChunkedSegmentStorage:
         its name. No byte of the segment changes, so any instance may do it, whichever epoch owns the segment. Raises
         ConcurrentModification if other chunks are there now, the last one has grown, or it is too late.
         """
-        segment = self._writable(handle)
+        self._has_metadata(segment)
         with self._changing(segment) as transaction:
             record = transaction.segment(segment)
             if record is None or not record.status & RecordStatus.ACTIVE:
@@ -382,20 +341,15 @@ class ChunkedSegmentStorage:
 
     # -- reading
 
-    def read(self, handle: SegmentHandle, offset: int, length: int) -> bytes:
+    def read(self, segment: str, offset: int, length: int) -> bytes:
         """Exactly these bytes. Raises StoredSegmentNotFound, SegmentTruncated, BadStoredOffset, SegmentDamaged."""
-        self._has_metadata(handle.segment)
-        return self.reads.read(handle.segment, offset, length)
+        self._has_metadata(segment)
+        return self.reads.read(segment, offset, length)
 
-    def read_into(self, handle: SegmentHandle, offset: int, room: memoryview) -> int:
-        """Fill all of `room` with the bytes from `offset` on; returns how many. Raises as `read`."""
-        self._has_metadata(handle.segment)
-        return self.reads.read_into(handle.segment, offset, room)
-
-    def scan(self, handle: SegmentHandle, offset: int, end: int | None = None) -> Iterator[bytes]:
+    def scan(self, segment: str, offset: int, end: int | None = None) -> Iterator[bytes]:
         """The bytes [offset, end) in pieces, fetched ahead of the caller. Raises as `read`."""
-        self._has_metadata(handle.segment)
-        return self.reads.scan(handle.segment, offset, end)
+        self._has_metadata(segment)
+        return self.reads.scan(segment, offset, end)
 
     def layout(self, segment: str) -> Iterator[PlacedChunk]:
         """The segment's chunks, from the first on, and where they start. Raises StoredSegmentNotFound."""
@@ -411,7 +365,8 @@ class ChunkedSegmentStorage:
     @contextlib.contextmanager
     def _changing(self, *segments: str, with_operations: WithOperations = ()) -> Iterator[MetadataTransaction]:
         """A transaction over segments, whose other changes wait meanwhile."""
-        with self._locks.held(segments):
+        # One lock for all system segments: their journal has one order.
+        with self._locks.held({SYSTEM if segment.startswith(SYSTEM) else segment for segment in segments}):
             try:
                 with self._metadata.begin(*map(segment_key, segments), with_operations=with_operations) as transaction:
                     yield transaction
@@ -433,11 +388,13 @@ class ChunkedSegmentStorage:
         return ConcurrentModification(next(iter(segments)))
 
     def _commit(
-        self, transaction: MetadataTransaction, chunks: ChunkList, external_step: Callable[[], None] | None = None
+        self, transaction: MetadataTransaction, chunks: ChunkList, changes: Sequence[SystemChange] = ()
     ) -> None:
+        """Commit; the journal, which knows system segments only, records the changes before they are visible."""
         chunks.record = chunks.record._replace(last_modified=self._now())
         chunks.save()
-        transaction.commit(external_step)
+        is_system = self._journal is not None and chunks.record.status & RecordStatus.SYSTEM_SEGMENT
+        transaction.commit(partial(self._journal, changes) if self._journal is not None and is_system else None)
 
     @staticmethod
     def _leave(transaction: MetadataTransaction) -> None:
@@ -462,7 +419,7 @@ class ChunkedSegmentStorage:
         record = chunks.record
         if not record.status & RecordStatus.ATOMIC_WRITES and record.last_chunk is not None:
             # Old versions of the original recorded the length of the last chunk late: what is there counts.
-            chunks.grow(max(self._chunks.info(record.last_chunk).length - chunks.chunk(record.last_chunk).length, 0))
+            chunks.grow(max(self._chunks.stat(record.last_chunk).size - chunks.chunk(record.last_chunk).length, 0))
         status = record.status | RecordStatus.OWNERSHIP_CHANGED | RecordStatus.ATOMIC_WRITES
         chunks.record = chunks.record._replace(owner_epoch=self.epoch, status=status)
 
@@ -476,30 +433,35 @@ class ChunkedSegmentStorage:
         return chunks
 
     def _write_chunks(
-        self, transaction: MetadataTransaction, chunks: ChunkList, rest: _Rest, changes: _Changes
-    ) -> None:
-        """Write to the last chunk, if it may be added to, and then to new ones."""
+        self, transaction: MetadataTransaction, chunks: ChunkList, rest: _Rest
+    ) -> builtins.list[SystemChange]:
+        """Write to the last chunk, if it may be added to, and then to new ones. Returns what changed."""
+        changes: list[SystemChange] = []
         segment, rolling = chunks.record.name, chunks.record.max_rolling_length or NO_ROLLING
         may_append = self._may_append(chunks.record)
         self._open_chunks.pop(segment, None)  # and remembered after the commit: after any failure a chunk is begun
         if may_append and chunks.record.last_chunk is not None:
             last = chunks.chunk(chunks.record.last_chunk)
             piece = rest.ahead(rolling - last.length)
+            size = sum(map(len, piece))
             if piece and self._append(last.name, last.length, piece):
                 rest.skip(piece)
-                changes.appended(last.name, last.length, sum(map(len, piece)))
-                chunks.grow(sum(map(len, piece)), continued(last.checksums, last.length, *piece))
+                changes.append(Appended(segment, last.name, last.length, size))
+                chunks.grow(size, continued(last.checksums, last.length, *piece))
         offsets = range(chunks.record.length, chunks.record.length + rest.length, rolling)
-        added = []
-        for name in self._track_new_chunks(segment, offsets, transaction):
+        added, last_chunk = [], chunks.record.last_chunk
+        for offset, name in zip(offsets, self._track_new_chunks(segment, offsets, transaction), strict=True):
             piece = rest.ahead(rolling)
-            self._chunks.create_with_content(name, piece)
+            size = sum(map(len, piece))
+            self._chunks.put(name, piece)
             rest.skip(piece)
-            added.append(WrittenChunk(name, sum(map(len, piece)), block_checksums(*piece)))
-        changes.added([(chunk.name, chunk.length) for chunk in added])
+            changes += ChunkAdded(segment, name, last_chunk, offset), Appended(segment, name, 0, size)
+            added.append(WrittenChunk(name, size, block_checksums(*piece)))
+            last_chunk = name
         chunks.extend(added)
         if added:
             chunks.record = chunks.record._replace(status=chunks.record.status & ~RecordStatus.OWNERSHIP_CHANGED)
+        return changes
 
     def _may_append(self, record: StoredSegmentRecord) -> bool:
         """Whether the last chunk may be added to: this instance made it in this epoch, and nothing failed (S2)."""
@@ -508,7 +470,7 @@ class ChunkedSegmentStorage:
     def _append(self, chunk: str, length: int, piece: Sequence[memoryview]) -> bool:
         """Add to a chunk; False if it is longer than it should be, as an earlier attempt arrived after all."""
         try:
-            self._chunks.write(ChunkHandle(chunk, read_only=False), length, piece)
+            self._chunks.append(chunk, length, joined(piece))
         except InvalidOffset as error:
             if error.expected < length:
                 raise
@@ -539,8 +501,8 @@ class ChunkedSegmentStorage:
         self._garbage.add([task], transaction)
         transaction.put(deleted)
 
-    def _set_sealed(self, handle: SegmentHandle, *, sealed: bool, with_operations: WithOperations = ()) -> None:
-        segment = self._writable(handle)
+    def _set_sealed(self, segment: str, *, sealed: bool, with_operations: WithOperations = ()) -> None:
+        self._has_metadata(segment)
         with self._changing(segment, with_operations=with_operations) as transaction:
             chunks = self._owned(transaction, segment)
             self._refuse_system(chunks.record, "sealed")
@@ -561,14 +523,13 @@ class ChunkedSegmentStorage:
             count = deleted.chunk_count if deleted is not None else 0
             if deleted is not None:
                 self._let_go(transaction, segment, deleted)
-        changes = _Changes(self._journal, chunks.record)
-        changes.truncated(chunks.record)
-        self._commit(transaction, chunks, changes.record_all)
+        record = chunks.record
+        truncated = Truncated(segment, record.start_offset, record.first_chunk, record.first_chunk_start)
+        self._commit(transaction, chunks, [truncated])
         return count
 
-    def _relocate_first_chunk(self, handle: SegmentHandle, with_operations: WithOperations) -> None:
+    def _relocate_first_chunk(self, segment: str, with_operations: WithOperations) -> None:
         """Copy the rest of a first chunk that is mostly truncated away. It only saves space, so failures are logged."""
-        segment = handle.segment
         try:
             with self._changing(segment, with_operations=with_operations) as transaction:
                 # One transaction over the copy, however long it takes: the collector forestalls its commit, or waits.
@@ -615,12 +576,6 @@ class ChunkedSegmentStorage:
 
     # -- small things
 
-    def _writable(self, handle: SegmentHandle) -> str:
-        if handle.read_only:
-            raise ReadOnlyHandle(handle.segment)
-        self._has_metadata(handle.segment)
-        return handle.segment
-
     def _has_metadata(self, segment: str) -> bool:
         """Whether there is such a segment, which may have to be adopted first."""
         with self._metadata.begin(read_only=True) as transaction:
@@ -666,73 +621,6 @@ class _Rest:
             if len(view) < len(whole):
                 self._pieces.append(whole[len(view) :])
             self.length -= len(view)
-
-
-class _Changes:
-    """What changed in a system segment, in order, for its journal. Of other segments nothing is recorded."""
-
-    def __init__(self, journal: JournalSink | None, record: StoredSegmentRecord) -> None:
-        self._journal = journal if record.status & RecordStatus.SYSTEM_SEGMENT else None
-        self._segment = record.name
-        self._last_chunk = record.last_chunk
-        self._end = record.length
-        self._steps: list[Callable[[JournalSink], None]] = []
-
-    def record_all(self) -> None:
-        """Record the changes."""
-        if self._journal is not None:
-            with self._journal.batch():
-                for step in self._steps:
-                    step(self._journal)
-
-    def appended(self, chunk: str, offset: int, length: int) -> None:
-        """`length` bytes were added at `offset` of the chunk."""
-        self._steps.append(lambda journal: journal.appended(self._segment, chunk, offset, length))
-        self._end += length
-
-    def added(self, chunks: Sequence[tuple[str, int]]) -> None:
-        """New chunks, by name and length."""
-        for name, length in chunks:
-            self._steps.append(self._addition(name))
-            self._last_chunk = name
-            self.appended(name, 0, length)
-
-    def _addition(self, name: str) -> Callable[[JournalSink], None]:
-        old, start = self._last_chunk, self._end
-        return lambda journal: journal.chunk_added(self._segment, name, old, start)
-
-    def truncated(self, record: StoredSegmentRecord) -> None:
-        """The segment begins where `record` says now."""
-        self._steps.append(
-            lambda journal: journal.truncated(
-                self._segment, record.start_offset, record.first_chunk, record.first_chunk_start
-            )
-        )
-
-
-class _SegmentLocks:
-    """A lock for each segment that is being changed, one for all system segments: their journal has one order."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._locks: weakref.WeakValueDictionary[str, _Lock] = weakref.WeakValueDictionary()
-
-    @contextlib.contextmanager
-    def held(self, segments: Iterable[str]) -> Iterator[None]:
-        names = sorted({SYSTEM if segment.startswith(SYSTEM) else segment for segment in segments})
-        with self._lock:
-            locks = [self._locks.setdefault(name, _Lock()) for name in names]
-        with contextlib.ExitStack() as stack:
-            for lock in locks:
-                stack.enter_context(lock.lock)
-            yield
-
-
-class _Lock:
-    """A lock that can be referred to weakly."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
 
 def _info(record: StoredSegmentRecord) -> SegmentInfo:

@@ -16,7 +16,7 @@ from chunkstore.testing.faults import Crashed, Fault, FaultStore, crash_at, fail
 from chunkstore.testing.folding import FoldingStore
 from chunkstore.testing.latency import LatencyStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
-from chunkstore.testing.wrapping import WRITES, Request, WrappingStore
+from chunkstore.wrapping import WRITES, Request, WrappingStore
 
 __all__ = [
     "WRITES",

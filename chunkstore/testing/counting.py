@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from chunkstore.port import Store
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore, bytes_in
 
 
 class CountingStore(WrappingStore):
@@ -50,15 +50,5 @@ class CountingStore(WrappingStore):
             self.bytes_written += request.sent
         result = call()
         with self._lock:
-            self.bytes_read += _bytes_in(result)
+            self.bytes_read += bytes_in(result)
         return result
-
-
-def _bytes_in(result: object) -> int:
-    if isinstance(result, int):  # of read_into
-        return result
-    if isinstance(result, bytes):
-        return len(result)
-    if isinstance(result, list):
-        return sum(len(piece) for piece in result if isinstance(piece, bytes))
-    return 0

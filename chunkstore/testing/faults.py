@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from chunkstore.errors import PutUnknown, StorageError, StorageUnavailable
 from chunkstore.port import Data, Store
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 
 When = Literal["before", "partway", "after"]
 """Before the request took effect, after it did, or partway: half of an append's bytes, half of the deleted objects.

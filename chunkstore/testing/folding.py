@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from chunkstore.errors import StorageError
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, check_path
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 
 RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 """What Windows has no files of, with or without anything behind a dot."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from chunkstore.port import Store
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 
 
 class LatencyStore(WrappingStore):

@@ -86,16 +86,11 @@ REMEDIES: dict[str, str] = {
         "Data may have been truncated or deleted while it was read: read the stream again. If the "
         "error remains, run `pravega-spark verify`."
     ),
-    "ChunkNotFound": "As for `ObjectNotFound`.",
     "StorageUnavailable": "Retry later. Reads, and writes with a producer id, may be repeated safely.",
     "Unsupported": "The backend does not support it; see [Backends](backends.md).",
     "StorageFull": "Free space or raise the quota, then repeat the call.",
-    "ChunkStorageFull": "As for `StorageFull`.",
     "ObjectReadOnly": "Open the object for writing, or make it writable.",
     "StorageRefused": "The message has the cause: URL, options, permissions, or self-test.",
-    "ChunkAlreadyExists": (
-        "Chunk names are unique: something copied objects into the root. Run `pravega-spark verify`."
-    ),
     "InvalidOffset": (
         "The object does not have the recorded length: another program wrote it. Run `pravega-spark verify`."
     ),

@@ -46,4 +46,4 @@ def _record(key: str, entry: Entry) -> Record:
     try:
         return decode(entry.value)
     except InvalidData as error:
-        raise InvalidRecord(f"the record {key!r} cannot be read: {error}; restore it from a backup", "type") from error
+        raise InvalidRecord(f"the record {key!r} cannot be read: {error}", "type") from error

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import Compactor, CopyTasks
+from chunkstore.errors import fact_of
 from chunkstore.segments.errors import SegmentDamaged
 from engine.errors import DataCorruption
 from engine.writer.flush_context import FlushContext
@@ -48,11 +48,11 @@ def compact_segments(
     fails its checks, StorageError.
     """
     storage = context.segment_storage(announce=True)
-    compactor = Compactor(storage, ChunkStorage(context.stores.chunks), context.records, target)
+    compactor = Compactor(storage, context.stores.chunks, context.records, target)
     try:
         segments = sorted(info.name for info in storage.list(prefix))
         for report in compactor.estimate(segments) if dry_run else compactor.compact(segments, copies, together):
             counts = report.merges, report.chunks, report.bytes, report.refused
             yield CompactedSegment(report.segment, context.log.number, *counts)
     except SegmentDamaged as error:
-        raise DataCorruption(str(error)) from error
+        raise DataCorruption(fact_of(error)) from error

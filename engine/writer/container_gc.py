@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.garbage_collector import GarbageCollector, GarbageConfig
 from engine.clocks import is_plausible
 from engine.state.operations import DequeueGarbage, PutEntry, QueueGarbage
@@ -34,7 +33,7 @@ def collect_garbage(context: FlushContext, now: float, delay: float, covered: in
     _redate(context, now)
     _collect_attributes(context, before)
     collector = GarbageCollector(
-        ChunkStorage(context.stores.chunks),
+        context.stores.chunks,
         context.records,
         ContainerGarbage(context.log, before=before, covered=covered),
         GarbageConfig(transaction_batch=BATCH),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from engine.clocks import StorageClock
 from engine.logs.durable_log import DurableLog
@@ -44,7 +43,7 @@ class FlushContext(NamedTuple):
         announce: see `ContainerGarbage`.
         """
         return ChunkedSegmentStorage(
-            ChunkStorage(self.stores.chunks),
+            self.stores.chunks,
             self.records,
             ContainerGarbage(self.log, announce=announce),
             self.log.head.epoch,

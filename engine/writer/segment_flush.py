@@ -18,7 +18,7 @@ from chunkstore.segments.errors import (
     StoredSegmentExists,
     StoredSegmentNotFound,
 )
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
+from chunkstore.segments.storage import ChunkedSegmentStorage
 from engine.errors import DataCorruption, FlushOvertaken, SegmentNotFound
 from engine.state.operations import RecordDeletion, RecordFlush, RecordStoredBounds
 from engine.state.segments import Segment, storage_name
@@ -81,7 +81,7 @@ class SegmentFlush:
         now = self._context.segments.infos([segment.name])[segment.name]
         if now is None or now.id != segment.id or (not now.storage and now.storage_length > segment.storage_length):
             with contextlib.suppress(SegmentError):  # another process may delete it too
-                self._segments.delete(SegmentHandle(storage, read_only=False))
+                self._segments.delete(storage)
 
     def _create(self, segment: Segment) -> str:
         storage = storage_name(segment.name, segment.id, segment.storage_length)
@@ -90,20 +90,19 @@ class SegmentFlush:
         return storage
 
     def _flush_step(self, segment: Segment, storage: str, step: FlushStep) -> None:
-        handle = SegmentHandle(storage, read_only=False)
         moved = tuple(chunk.name for chunk in step.attached) or ((step.joined,) if step.joined else ())
         flushed = RecordFlush(self._number, segment.name, storage, step.offset, step.end, moved)
         if step.joined:
-            self._segments.seal(SegmentHandle(step.joined, read_only=False))
-            self._segments.concat(handle, step.offset, step.joined, with_operations=[flushed])
+            self._segments.seal(step.joined)
+            self._segments.concat(storage, step.offset, step.joined, with_operations=[flushed])
             return
         if step.attached:
             with contextlib.suppress(ChunkInUse):
-                self._segments.attach(handle, step.offset, step.attached, with_operations=[flushed])
+                self._segments.attach(storage, step.offset, step.attached, with_operations=[flushed])
                 return
             flushed = flushed._replace(moved=())  # LTS has this chunk from an earlier attachment, so it is copied
         data = fetch(self._context.stores, self._context.segments.plan_of(segment, step.offset, step.end))
-        self._segments.write(handle, step.offset, data, with_operations=[flushed])
+        self._segments.write(storage, step.offset, data, with_operations=[flushed])
 
     def _explained(self, segment: Segment, error: SegmentError) -> Exception:
         """Why LTS contradicts the state: another process changed it meanwhile (FlushOvertaken), or it is damaged.
@@ -132,13 +131,12 @@ class SegmentFlush:
         start, sealed = segment.start_offset, segment.sealed
         if not storage or (start <= segment.stored_start and sealed <= segment.stored_sealed):
             return
-        handle = SegmentHandle(storage, read_only=False)
         mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.stored_sealed)
         try:
             if start > segment.stored_start:
-                self._segments.truncate(handle, start, with_operations=[mark])
+                self._segments.truncate(storage, start, with_operations=[mark])
             if sealed and not segment.stored_sealed:
-                self._segments.seal(handle, with_operations=[mark._replace(sealed=True)])
+                self._segments.seal(storage, with_operations=[mark._replace(sealed=True)])
             self.marked.add(segment.name)
         except (FlushOvertaken, SegmentNotFound):
             if not self._context.log.refresh().cycle.runs(self._number):
@@ -151,7 +149,7 @@ class SegmentFlush:
         self._check_not_stopped()
         deletion = RecordDeletion(self._number, (storage,))
         try:
-            self._segments.delete(SegmentHandle(storage, read_only=False), with_operations=[deletion])
+            self._segments.delete(storage, with_operations=[deletion])
         except StoredSegmentNotFound:  # nothing was ever written for it
             self._context.log.commit([deletion])
         except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle deletes it too

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from chunkstore import StorageError, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import CompactionTask, CopyTasks, copy_task
 from pravega_spark.jobs.spread import Target
 
@@ -45,7 +44,7 @@ def _copy(target: Target, merge: CompactionTask) -> bytes | StorageError | None:
     except StorageError as error:
         return error
     try:
-        return copy_task(merge, ChunkStorage(store))
+        return copy_task(merge, store)
     except StorageError as error:
         return error
     finally:

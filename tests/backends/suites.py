@@ -20,11 +20,10 @@ from pyspark.sql import SparkSession
 
 from chunkstore import Outcome, Range, StorageRefused, Store, open_store, stamps
 from chunkstore.backends.bucket import BucketStore
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
 from tests.backends.racing import check, names_of, race_processes
-from tests.support.chunk_contracts import ChunkStorageContract
+from tests.support.adapters import adapter_of
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.log_contracts import LogContract
 from tests.support.segment_contracts import SegmentContract, World
@@ -63,8 +62,9 @@ def cut_connections(server: Server, place: Place) -> Iterator[WaysToCut]:
         if url.startswith("s3:"):
             options["config_kwargs"] = {"retries": {"max_attempts": 0}}
         store = open_store(url, options)
-        if isinstance(store, BucketStore):
-            store.page, store.first_pause = 4, 0.001
+        adapter = adapter_of(store)
+        if isinstance(adapter, BucketStore):
+            adapter.page, adapter.first_pause = 4, 0.001
 
         @contextmanager
         def cut(after: int, reset: bool) -> Iterator[Store]:
@@ -83,15 +83,6 @@ class Port(StoreContract):
     """Every verb of the port, alone and in races of threads."""
 
 
-@pytest.mark.suite("chunks")
-class Chunks(ChunkStorageContract):
-    """Chunks made, appended to, joined and cut, as far as the backend can."""
-
-    @pytest.fixture
-    def storage(self, store: Store) -> ChunkStorage:
-        return ChunkStorage(store)
-
-
 @pytest.mark.long
 class Segments(SegmentContract):
     """Segments of chunks: written, read, merged, truncated, taken over, collected. On folders and in memory they are
@@ -99,7 +90,7 @@ class Segments(SegmentContract):
 
     @pytest.fixture
     def world(self, store: Store) -> World:
-        return World(ChunkStorage(store))
+        return World(store)
 
 
 @pytest.mark.suite("self-test at the first opening")

@@ -17,7 +17,6 @@ def server(azurite: Azurite) -> Azurite:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
 TestRoundTrips = suites.RoundTrips

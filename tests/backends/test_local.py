@@ -67,7 +67,6 @@ def ways_to_cut(store: Store, place: Place) -> WaysToCut:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSelfTest = suites.SelfTest
 
 

@@ -40,7 +40,6 @@ def ways_to_cut() -> WaysToCut:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSelfTest = suites.SelfTest
 TestWal = suites.Wal
 

@@ -25,7 +25,6 @@ def place(server: S3Server) -> Place:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
 

@@ -17,7 +17,6 @@ def server(s3_server: S3Server) -> S3Server:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
 TestRoundTrips = suites.RoundTrips

@@ -32,7 +32,6 @@ def store(place: Place) -> Iterator[Store]:
 
 
 TestPort = suites.Port
-TestChunks = suites.Chunks
 TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
 TestRace = suites.Race

@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from chunkstore import open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.segment_reads import ReadConfig
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
+from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import CountingStore
 from tests.support.garbage_queue import StoreGarbageQueue
 
@@ -27,18 +26,19 @@ class Layer:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.store = CountingStore(open_store(folder))
-        self.chunks = ChunkStorage(self.store)
+        self.chunks = self.store
         self.segments = ChunkedSegmentStorage(
             self.chunks, MemoryMetadataStore(), StoreGarbageQueue(self.store, 0), epoch=1
         )
 
-    def segment(self, size: int, chunk: int = CHUNK) -> SegmentHandle:
+    def segment(self, size: int, chunk: int = CHUNK) -> str:
         """A new segment of `size` bytes in chunks of `chunk` bytes."""
-        handle = self.segments.create(f"bench/{uuid.uuid4()}", chunk)
+        segment = f"bench/{uuid.uuid4()}"
+        self.segments.create(segment, chunk)
         piece = os.urandom(min(size, chunk))
         for offset in range(0, size, chunk):
-            self.segments.write(handle, offset, piece)
-        return handle
+            self.segments.write(segment, offset, piece)
+        return segment
 
     def requests_of(self, action: Callable[[], object]) -> tuple[float, int]:
         """Seconds and requests that something takes."""
@@ -50,11 +50,11 @@ class Layer:
 
 def sequential_read(layer: Layer) -> dict[str, Callable[[], None]]:
     """Ways to read 1 GiB of 64 chunks: through the layer, and the files themselves, as many parts at a time."""
-    handle = layer.segment(CHUNK * CHUNKS)
-    paths = [f"{layer.folder}/{placed.chunk.name}" for placed in layer.segments.layout(handle.segment)]
+    segment = layer.segment(CHUNK * CHUNKS)
+    paths = [f"{layer.folder}/{placed.chunk.name}" for placed in layer.segments.layout(segment)]
 
     def through_layer() -> None:
-        assert sum(len(piece) for piece in layer.segments.scan(handle, 0)) == CHUNK * CHUNKS
+        assert sum(len(piece) for piece in layer.segments.scan(segment, 0)) == CHUNK * CHUNKS
 
     def bare_files() -> None:
         with ThreadPoolExecutor(READS.parallel) as pool:
@@ -79,5 +79,5 @@ def concat(layer: Layer, size: int, chunk: int) -> tuple[float, int]:
     for _ in range(3):
         target, source = layer.segment(1 << 10), layer.segment(size, chunk)
         layer.segments.seal(source)
-        found.append(layer.requests_of(partial(layer.segments.concat, target, 1 << 10, source.segment)))
+        found.append(layer.requests_of(partial(layer.segments.concat, target, 1 << 10, source)))
     return min(found)

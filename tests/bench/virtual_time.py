@@ -20,7 +20,7 @@ from typing import Any
 from chunkstore import ObjectInfo, Range
 from chunkstore.port import check_prefix
 from chunkstore.testing import SimulatedStore
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from tests.bench.writing import billed
 
 LEAST = 1e-6

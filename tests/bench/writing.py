@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from chunkstore import Store, open_store
 from chunkstore.metrics import default_metrics
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.logs import durable_log
 from engine.logs.mailbox import no_mailbox
 from engine.root import Root

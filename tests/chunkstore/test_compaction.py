@@ -15,7 +15,6 @@ import pytest
 
 from chunkstore import Store, compaction, open_store
 from chunkstore.checksums import block_checksums
-from chunkstore.chunk_storage import ChunkHandle, ChunkStorage
 from chunkstore.compaction import CompactionReport, CompactionTask, Compactor, copy_task
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
@@ -27,7 +26,7 @@ from chunkstore.segments.errors import (
     StorageNotPrimary,
     StoredSegmentNotFound,
 )
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.faults import When
 from tests.support.garbage_queue import StoreGarbageQueue
@@ -41,7 +40,7 @@ class Rig(NamedTuple):
     """A storage and all that belongs to it."""
 
     store: Store
-    chunks: ChunkStorage
+    chunks: Store
     metadata: MemoryMetadataStore
     garbage: StoreGarbageQueue
     storage: ChunkedSegmentStorage
@@ -49,7 +48,7 @@ class Rig(NamedTuple):
 
     @classmethod
     def over(cls, store: Store, target: int = 100, metadata: MemoryMetadataStore | None = None, epoch: int = 1) -> Rig:
-        chunks, garbage = ChunkStorage(store), StoreGarbageQueue(store, 0)
+        chunks, garbage = store, StoreGarbageQueue(store, 0)
         metadata = metadata or MemoryMetadataStore()
         # Every write is a chunk, so that there are many.
         storage = ChunkedSegmentStorage(
@@ -57,19 +56,18 @@ class Rig(NamedTuple):
         )
         return cls(store, chunks, metadata, garbage, storage, Compactor(storage, chunks, metadata, target))
 
-    def write(self, *pieces: bytes, segment: str = S, rolling: int = 0) -> SegmentHandle:
-        known = self.storage.exists(segment)
-        handle = self.storage.open_write(segment) if known else self.storage.create(segment, rolling)
+    def write(self, *pieces: bytes, segment: str = S, rolling: int = 0) -> None:
+        if not self.storage.exists(segment):
+            self.storage.create(segment, rolling)
         for piece in pieces:
-            self.storage.write(handle, self.storage.info(segment).length, piece)
-        return handle
+            self.storage.write(segment, self.storage.info(segment).length, piece)
 
     def lengths(self, segment: str = S) -> list[int]:
         return [placed.chunk.length for placed in self.storage.layout(segment)]
 
     def content(self, segment: str = S) -> bytes:
         info = self.storage.info(segment)
-        return self.storage.read(self.storage.open_read(segment), info.start_offset, info.length - info.start_offset)
+        return self.storage.read(segment, info.start_offset, info.length - info.start_offset)
 
     def collect(self, after: float = 86400) -> None:
         GarbageCollector(self.chunks, self.metadata, self.garbage).run_once(time.time() + after)
@@ -90,7 +88,7 @@ class Rig(NamedTuple):
         """Every chunk that the metadata names is there, no shorter than it should be, and is what was written."""
         for info in self.storage.list():
             for placed in self.storage.layout(info.name):
-                data = self.chunks.read(ChunkHandle(placed.chunk.name, True), 0, placed.chunk.length)
+                data = self.chunks.read(placed.chunk.name, 0, placed.chunk.length)
                 assert len(data) == placed.chunk.length
                 assert placed.chunk.checksums in (b"", block_checksums(data))
 
@@ -151,21 +149,21 @@ def test_the_rolling_length_is_a_limit(rig: Rig) -> None:
 
 
 def test_the_last_chunk_is_left_until_the_segment_is_sealed(rig: Rig) -> None:
-    handle = rig.write(b"a", b"b")
+    rig.write(b"a", b"b")
     assert rig.compactor.plan(S) == []
-    rig.storage.seal(handle)
+    rig.storage.seal(S)
     rig.compact()
     assert rig.lengths() == [2]
 
 
 def test_truncated_chunks_are_left_alone(rig: Rig) -> None:
     pieces = small_pieces(50)
-    handle = rig.write(*pieces)
+    rig.write(*pieces)
     data = b"".join(pieces)
-    rig.storage.truncate(handle, 123)
+    rig.storage.truncate(S, 123)
     rig.compact()
     assert rig.content() == data[123:]
-    rig.storage.truncate(handle, len(data))
+    rig.storage.truncate(S, len(data))
     assert rig.compactor.plan(S) == []
 
 
@@ -186,11 +184,11 @@ def test_what_nobody_has_or_nobody_may_merge(store: Store) -> None:
     journal = SystemJournal(store, 0, 1, rig.garbage)
     journal.boot(rig.metadata)
     storage = ChunkedSegmentStorage(
-        rig.chunks, rig.metadata, rig.garbage, 1, SegmentStorageConfig(appends=False), journal=journal
+        rig.chunks, rig.metadata, rig.garbage, 1, SegmentStorageConfig(appends=False), journal=journal.record
     )
     segment = system_segments(0)[0]
     for at in range(10):
-        storage.write(storage.open_write(segment), at, b"x")
+        storage.write(segment, at, b"x")
     assert list(Compactor(storage, rig.chunks, rig.metadata, 100).compact([segment])) == []
 
 
@@ -223,10 +221,10 @@ def test_what_is_damaged_is_not_merged(rig: Rig, damage: bytes | None, problem: 
 
 
 def test_what_was_written_elsewhere_without_checksums_gets_some(rig: Rig) -> None:
-    handle = rig.storage.create(S)
+    rig.storage.create(S)
     for number in range(3):
         rig.store.put(f"attached/{number}", b"data")
-    rig.storage.attach(handle, 0, [WrittenChunk(f"attached/{number}", 4) for number in range(3)])
+    rig.storage.attach(S, 0, [WrittenChunk(f"attached/{number}", 4) for number in range(3)])
     rig.compact()
     first, last = rig.storage.layout(S)
     assert (first.chunk.checksums, last.chunk.checksums) == (block_checksums(b"datadata"), b"")
@@ -275,8 +273,8 @@ def test_merges_are_copied_elsewhere_and_swapped_here(rig: Rig) -> None:
     merges = rig.compactor.plan(S)
     sent, checksums = pickle.dumps(merges), list[bytes]()
     for merge in pickle.loads(sent):
-        checksums.append(copy_task(merge, ChunkStorage(rig.store)) or b"")
-        assert copy_task(merge, ChunkStorage(rig.store)) == checksums[-1], "a task that was repeated"
+        checksums.append(copy_task(merge, rig.store) or b"")
+        assert copy_task(merge, rig.store) == checksums[-1], "a task that was repeated"
     assert all(map(rig.compactor.swap, merges, checksums))
     assert not any(map(rig.compactor.swap, merges, checksums)), "swapped already"
     rig.assert_consistent()
@@ -285,16 +283,16 @@ def test_merges_are_copied_elsewhere_and_swapped_here(rig: Rig) -> None:
 
 def test_a_swap_that_comes_too_late_is_refused(rig: Rig) -> None:
     data = b"".join(small_pieces(30))
-    handle = rig.write(*small_pieces(30))
+    rig.write(*small_pieces(30))
     merges = rig.compactor.plan(S)
     checksums = [copy_task(merge, rig.chunks) or b"" for merge in merges]
     rig.compact()  # somebody else was quicker
     assert not any(map(rig.compactor.swap, merges, checksums))
     assert rig.content() == data
     merges = rig.compactor.plan(S) or merges
-    rig.storage.truncate(handle, len(data) - 1)
+    rig.storage.truncate(S, len(data) - 1)
     assert not any(rig.run(merge) for merge in merges)
-    rig.storage.delete(handle)
+    rig.storage.delete(S)
     rig.collect()
     assert not any(rig.run(merge) for merge in merges)
     rig.collect(after=10 * 86400)
@@ -325,11 +323,11 @@ def test_any_instance_may_merge(rig: Rig) -> None:
     rig.write(*pieces)
     merge, *_ = rig.compactor.plan(S)
     owner = Rig.over(rig.store, 100, MemoryMetadataStore(rig.metadata.table), epoch=2)
-    handle = owner.write(b"owner")
+    owner.write(b"owner")
     assert not rig.run(merge), "it knew an older record"
     assert rig.compact().merges
     with pytest.raises(StorageNotPrimary, match="epoch 2"):
-        rig.storage.write(handle, owner.storage.info(S).length, b"overtaken")
+        rig.storage.write(S, owner.storage.info(S).length, b"overtaken")
     with contextlib.suppress(ConcurrentModification):
         owner.write(b" goes on")
     assert owner.content().startswith(b"".join(pieces) + b"owner")
@@ -397,13 +395,12 @@ def readers(
 
         def read(seed: int = seed, reads: list[int] = reads, wrong: list[str] = wrong) -> None:
             chance = random.Random(seed)
-            handle = rig.storage.open_read(S)
             try:
                 while not stop.is_set():
                     length = rig.storage.info(S).length
                     start = chance.randrange(length)
                     end = min(length, start + chance.choice([1, size, 20 * size]))
-                    data = rig.storage.read(handle, start, end - start)
+                    data = rig.storage.read(S, start, end - start)
                     first = start // size
                     expected = b"".join(numbered(at, size) for at in range(first, end // size + 1))
                     if data != expected[start - first * size :][: end - start]:
@@ -420,11 +417,11 @@ def defragment(store: Store, count: int, size: int, target: int) -> dict[str, in
     """Merge `count` chunks of `size` bytes while four read and one appends; what it took."""
     counting = CountingStore(store)
     rig = Rig.over(counting, target)
-    handle = rig.storage.create(S)
+    rig.storage.create(S)
     names = [WrittenChunk(f"attached/{number}", size) for number in range(count)]
     for number, (name, _, _) in enumerate(names):
         store.put(name, numbered(number, size))
-    rig.storage.attach(handle, 0, names)
+    rig.storage.attach(S, 0, names)
     appended = count
     stop = threading.Event()
 
@@ -432,7 +429,7 @@ def defragment(store: Store, count: int, size: int, target: int) -> dict[str, in
         nonlocal appended
         while not stop.is_set():
             with contextlib.suppress(ConcurrentModification):  # the collector says so when it met the segment's record
-                rig.storage.write(handle, appended * size, numbered(appended, size))
+                rig.storage.write(S, appended * size, numbered(appended, size))
                 appended += 1
             time.sleep(0.001)
 
@@ -505,4 +502,3 @@ def test_a_merge_is_a_plain_value() -> None:
     merge = CompactionTask(S, 5, (), "target", 1.0)
     assert pickle.loads(pickle.dumps(merge)) == merge
     assert merge.length == 0
-    assert ChunkHandle("a", read_only=True).name == "a"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chunkstore.chunk_storage import ChunkStorage
+from chunkstore import Store
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.log_segment import LogSegment, StoreEpoch
 from chunkstore.metadata.garbage_queue import GarbageKind, GarbageQueue, GarbageTask
@@ -18,15 +18,15 @@ from tests.support.metadata_contracts import CHUNKS, RECORDS, MetadataStoreContr
 from tests.support.segment_contracts import SMALL, SegmentContract, World
 
 
-def log_in(chunks: ChunkStorage) -> MetadataLog:
+def log_in(chunks: Store) -> MetadataLog:
     """The log of a store, as a process that opens it has it."""
-    return MetadataLog(LogSegment(chunks, StoreEpoch(chunks.store), SegmentStorageConfig()))
+    return MetadataLog(LogSegment(chunks, StoreEpoch(chunks), SegmentStorageConfig()))
 
 
 class TestMetadataLog(MetadataStoreContract):
     @pytest.fixture
     def metadata(self) -> MetadataLog:
-        return log_in(ChunkStorage(SimulatedStore()))
+        return log_in(SimulatedStore())
 
 
 @dataclass
@@ -58,16 +58,16 @@ class LogWorld(World):
 
 class TestSegments(SegmentContract):
     @pytest.fixture(params=[True, False], ids=["appending", "putting"])
-    def chunks(self, request: pytest.FixtureRequest) -> ChunkStorage:
-        return ChunkStorage(SimulatedStore(can_append=request.param))
+    def chunks(self, request: pytest.FixtureRequest) -> Store:
+        return SimulatedStore(can_append=request.param)
 
     @pytest.fixture
-    def world(self, chunks: ChunkStorage) -> LogWorld:
+    def world(self, chunks: Store) -> LogWorld:
         return LogWorld(chunks)
 
 
 def test_records_and_tasks_are_found_by_the_next_process() -> None:
-    chunks = ChunkStorage(SimulatedStore())
+    chunks = SimulatedStore()
     log = log_in(chunks)
     put(log, *RECORDS)
     with log.begin("c1") as transaction:
@@ -81,7 +81,7 @@ def test_records_and_tasks_are_found_by_the_next_process() -> None:
 
 
 def test_a_new_chunk_that_a_commit_names_is_no_garbage() -> None:
-    log = log_in(ChunkStorage(SimulatedStore()))
+    log = log_in(SimulatedStore())
     queue = LogGarbageQueue(log)
     queue.add([GarbageTask(chunk.name, 7.0, kind=GarbageKind.NEW_CHUNK) for chunk in CHUNKS])
     assert queue.waits("c0") and not queue.waits("none")
@@ -90,7 +90,7 @@ def test_a_new_chunk_that_a_commit_names_is_no_garbage() -> None:
 
 
 def test_tasks_that_failed_are_kept_and_claims_stay_claims() -> None:
-    log = log_in(ChunkStorage(SimulatedStore()))
+    log = log_in(SimulatedStore())
     queue = LogGarbageQueue(log)
     queue.add([GarbageTask(name, 1.0, kind=GarbageKind.NEW_CHUNK) for name in ("a", "b", "c")])
     [batch] = queue.due(1.0)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from chunkstore import ObjectNotFound, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.port import TOKEN
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks
@@ -81,19 +80,19 @@ def test_a_copy_that_was_killed_is_durable_when_it_is_repeated(tmp_path: Path) -
     """What was copied is given up then, so nothing else has its bytes."""
     for point in count(1):
         disk = Disk(str(tmp_path / str(point)))
-        chunks = ChunkStorage(open_store(disk.folder))
+        chunks = open_store(disk.folder)
         sources = [WrittenChunk("s/a", 3), WrittenChunk("s/b", 3)]
         killed = False
         with disk.mounted():
             for source in sources:
-                chunks.create_with_content(source.name, b"abc")
+                chunks.put(source.name, b"abc")
             disk.stop_at = disk.calls + point
             try:
-                copy_chunks(ChunkStorage(open_store(disk.folder)), "s", sources, "s/copy")
+                copy_chunks(open_store(disk.folder), "s", sources, "s/copy")
             except Killed:
                 killed = True
             disk.revive()
-            copy_chunks(ChunkStorage(open_store(disk.folder)), "s", sources, "s/copy")
+            copy_chunks(open_store(disk.folder), "s", sources, "s/copy")
         left = open_store(disk.after_power_failure(tmp_path / f"{point} after").folder)
         assert left.read("s/copy") == b"abcabc"
         if not killed:

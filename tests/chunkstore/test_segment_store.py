@@ -30,7 +30,8 @@ from chunkstore import (
 from chunkstore.chunk_names import made_for
 from chunkstore.errors import StorageUnavailable, Unsupported
 from chunkstore.pravega.layout_mode import layout_mode
-from chunkstore.segments.errors import SegmentUnsupported
+from chunkstore.pravega.source import is_archive
+from chunkstore.segments.errors import SegmentDamaged, SegmentUnsupported
 from chunkstore.testing import Crashed, FaultStore, Request, SimulatedStore, WrappingStore, crash_at, fail_at
 from tests.chunkstore.pravega.test_rolling import OldCode
 
@@ -370,6 +371,24 @@ def test_the_storage_of_a_pravega_is_no_segment_store() -> None:
     store.put("_system/containers/_sysjournal.container0.snapshot_info", b"info")
     with pytest.raises(StorageRefused, match="long-term storage of a Pravega"):
         SegmentStore.open(store, layout=LayoutMode.LAYOUT_UPGRADE)
+
+
+def test_a_segment_store_is_not_taken_for_the_storage_of_a_pravega() -> None:
+    store = SimulatedStore()
+    with SegmentStore.open(store) as segments:
+        segments.create("a")
+    assert store.list("_system/containers/") and not is_archive(store)
+
+
+def test_damage_is_reported_without_commands_for_roots_of_streams() -> None:
+    store = SimulatedStore()
+    with SegmentStore.open(store) as segments:
+        segments.create("a")
+        segments.append("a", b"lost")
+        store.delete([placed.chunk.name for placed in segments.chunks("a")])
+        with pytest.raises(SegmentDamaged, match=r"Restore it from a backup\.$") as raised:
+            segments.read("a", 0, 4)
+    assert "pravega-spark" not in str(raised.value)
 
 
 def test_a_place_that_is_not_empty_is_taken_over_only_if_that_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import CompactionTask, CopyTasks, copy_task
 from chunkstore.errors import ObjectNotFound
 from chunkstore.paths import BACKUP, RESTORING, ROOT, is_log
@@ -216,7 +215,7 @@ def test_a_merge_that_takes_too_long_is_not_made(
     def slowly(merges: Sequence[CompactionTask]) -> Iterator[bytes | None]:
         for merge in merges:
             set_ahead(monkeypatch, container.settings.garbage_delay / 2 + 1)
-            yield copy_task(merge, ChunkStorage(container.stores.chunks))
+            yield copy_task(merge, container.stores.chunks)
 
     assert merged(container, slowly) == [(0, 1)]
     monkeypatch.undo()
@@ -250,7 +249,7 @@ def test_others_change_the_chunks_meanwhile(merging: tuple[Root, Container], whe
         for merge in merges:
             if when == "planned":
                 change()
-            copied = copy_task(merge, ChunkStorage(root.stores.chunks))
+            copied = copy_task(merge, root.stores.chunks)
             if when == "copied":
                 change()
             yield copied

@@ -113,7 +113,7 @@ def test_a_manager_opens_its_containers_anew_in_a_fork(manager: StreamManager) -
 
 PROGRAM = """
 import gc, os, sys, threading
-from chunkstore.testing.wrapping import WrappingStore
+from chunkstore.wrapping import WrappingStore
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 

@@ -18,7 +18,7 @@ from chunkstore import Outcome, StorageError, StorageRefused, Store, open_store
 from chunkstore.paths import ROOT, SELF_TESTS, is_log
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.faults import Fault, Plan
-from chunkstore.testing.wrapping import Request
+from chunkstore.wrapping import Request
 from engine import root as root_module
 from engine.errors import FrameDamaged
 from engine.logs.log import frame_path, frames_folder

@@ -27,13 +27,10 @@ from chunkstore.metadata_log import MetadataEntry, decode_entries, encode_entry
 from chunkstore.port import TOKEN
 from chunkstore.pravega.journal import JournalConfig, SystemJournal, SystemLayouts
 from chunkstore.pravega.journal_records import (
-    Appended,
-    ChunkAdded,
     JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
-    Truncated,
     decode_batches,
     decode_info,
     decode_snapshot,
@@ -46,6 +43,7 @@ from chunkstore.pravega.journal_records import (
 )
 from chunkstore.pravega.layout_mode import LayoutMode, layout_mode
 from chunkstore.pravega.rolling import Header, HeaderChunk, InvalidHeader, format_header, parse_header
+from chunkstore.segments.system_changes import Appended, ChunkAdded, Truncated
 from chunkstore.testing import SimulatedStore
 from tests.fuzz import mutators
 from tests.fuzz.harness import Parser

@@ -8,8 +8,8 @@ BREAKAGES = [
     Breakage(
         name="an-overtaken-segment-store-acknowledges",
         file="chunkstore/log_segment.py",
-        old="        self._storage.write(self._handle, self.end, data)\n        self._epoch.check()\n",
-        new="        self._storage.write(self._handle, self.end, data)\n",
+        old="        self._storage.write(LOG, self.end, data)\n        self._epoch.check()\n",
+        new="        self._storage.write(LOG, self.end, data)\n",
         tests=[
             f"{_SEGMENT_STORE}::test_a_process_that_is_overtaken_at_any_request_acknowledges_what_the_next_one_finds"
         ],

@@ -14,9 +14,9 @@ BREAKAGES = [
     Breakage(
         name="a-record-is-taken-apart-though-its-chunks-are-there",
         file="chunkstore/garbage_collector.py",
-        old="                    self._chunks.delete_all(garbage)\n",
+        old="                    self._chunks.delete(garbage)\n",
         new="""                    try:
-                        self._chunks.delete_all(garbage)
+                        self._chunks.delete(garbage)
                     except StorageError:
                         pass
 """,
@@ -181,8 +181,8 @@ BREAKAGES = [
     Breakage(
         name="a-copied-first-chunk-is-not-fenced",
         file="chunkstore/segments/storage.py",
-        old="        self._relocate_first_chunk(handle, with_operations)\n",
-        new="        self._relocate_first_chunk(handle, ())\n",
+        old="        self._relocate_first_chunk(segment, with_operations)\n",
+        new="        self._relocate_first_chunk(segment, ())\n",
         tests=[
             "tests/chunkstore/segments/test_storage.py::test_each_change_hands_on_its_companions",
             "tests/engine/admin/test_orphans.py::test_a_relocated_chunk_of_a_cycle_that_slept",

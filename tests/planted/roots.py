@@ -153,7 +153,7 @@ BREAKAGES = [
     Breakage(
         name="a-repeated-copy-is-not-synced",
         file="chunkstore/segments/copying.py",
-        old='        chunks.store.sync(target[: target.rfind("/") + 1])',
+        old='        chunks.sync(target[: target.rfind("/") + 1])',
         new="        pass",
         tests=["tests/chunkstore/test_power.py::test_a_copy_that_was_killed_is_durable_when_it_is_repeated"],
     ),

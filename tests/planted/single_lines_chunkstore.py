@@ -162,8 +162,8 @@ BREAKAGES = [
     Breakage(
         name="short-chunk-read",
         file="chunkstore/segments/segment_reads.py",
-        old="        if length != part.length:\n",
-        new="        if length > part.length:\n",
+        old="        if len(data) != part.length:\n",
+        new="        if len(data) > part.length:\n",
         tests=["tests/chunkstore/segments/test_storage.py::TestSimulated::test_missing_and_short_chunks_are_damage"],
     ),
     Breakage(
@@ -178,8 +178,8 @@ BREAKAGES = [
     Breakage(
         name="scan-of-moved-chunk",
         file="chunkstore/segments/segment_reads.py",
-        old=("                except ChunkNotFound:\n                    yield self.read(segment, at, part.length)\n"),
-        new=("                except ChunkNotFound:\n                    pass\n"),
+        old=("                except ObjectNotFound:\n                    yield self.read(segment, at, part.length)\n"),
+        new=("                except ObjectNotFound:\n                    pass\n"),
         tests=[
             "tests/chunkstore/segments/test_segment_reads.py::test_a_sequential_reader_survives_that_chunks_are_replaced"
         ],
@@ -300,17 +300,17 @@ BREAKAGES = [
     ),
     Breakage(
         name="chunk-replaced",
-        file="chunkstore/chunk_storage.py",
-        old="            self._check_free(name)\n            self.store.put(name, data)\n",
-        new="            self.store.put(name, data)\n",
-        tests=["tests/chunkstore/test_chunk_storage.py::TestLocal::test_a_name_is_taken_once"],
+        file="chunkstore/segments/copying.py",
+        old="        chunks.stat(target)  # an earlier",
+        new="        chunks.put(target, data)  # an earlier",
+        tests=["tests/chunkstore/segments/test_copying.py::test_a_copy_that_is_there_is_not_written_again"],
     ),
     Breakage(
         name="written-over",
-        file="chunkstore/chunk_storage.py",
-        old="            if not self.supports_append:\n",
-        new="            if not self.store.can_append:\n",
-        tests=["tests/chunkstore/test_chunk_storage.py::TestLocal::test_writing_at_the_end"],
+        file="chunkstore/segments/storage.py",
+        old="            if self._chunks.can_append and self.config.appends:\n",
+        new="            if self._chunks.can_append:\n",
+        tests=["tests/chunkstore/segments/test_storage.py::test_without_appends_each_write_is_a_chunk"],
     ),
     Breakage(
         name="append-unsynced",

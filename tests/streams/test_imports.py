@@ -23,7 +23,7 @@ from chunkstore import StorageRefused, open_store
 from chunkstore.port import Parts, pieces_of
 from chunkstore.pravega.archive import open_archive
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.admin import root_gc
 from engine.admin.verify import verify
 from engine.root import Root, RootConfig

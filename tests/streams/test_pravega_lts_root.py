@@ -8,7 +8,7 @@ import json
 import random
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from chunkstore import Store
+from chunkstore.port import TOKEN
 from chunkstore.pravega.source import ArchiveDamaged
-from chunkstore.read_only import ReadOnlyStore, RootReadOnly
-from chunkstore.testing import CountingStore
+from chunkstore.testing import CountingStore, SimulatedStore
+from chunkstore.wrapping import WRITES
 from engine.containers.container import Container
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
@@ -35,6 +36,7 @@ from pravega_spark.streams.model.index import WIDEST_GAP, decode_records
 from pravega_spark.streams.model.index_builder import index_events
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.read_only import ReadOnlyStore, RootReadOnly
 from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from pravega_spark.streams.reading.rebuilt_index import CACHE_VARIABLE, IndexCache
 from pravega_spark.streams.reading.slices import ScanSlice, plan_slices
@@ -176,8 +178,27 @@ def test_every_method_of_a_container_is_implemented_or_refused() -> None:
     public = {name for name, _ in inspect.getmembers(Container) if not name.startswith("_")}
     assert public <= set(vars(PravegaContainer))
     assert not issubclass(PravegaContainer, Container)
-    store = set(Store.__abstractmethods__) | {"append", "set_read_only", "clock", "read_into"}
-    assert store <= set(vars(ReadOnlyStore))
+
+
+def test_every_change_of_a_store_is_refused_before_a_request() -> None:
+    inner = CountingStore(SimulatedStore())
+    store = ReadOnlyStore(inner)
+    changes: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put("a", b""),
+        "post": lambda: store.post("a", b""),
+        "put_if_absent": lambda: store.put_if_absent("a", bytes(TOKEN)),
+        "append": lambda: store.append("a", 0, b""),
+        "link": lambda: store.link("a", inner, "b"),
+        "set_read_only": lambda: store.set_read_only("a", True),
+        "delete": lambda: store.delete(["a"]),
+    }
+    assert changes.keys() == WRITES
+    for change in changes.values():
+        with pytest.raises(RootReadOnly):
+            change()
+    store.sync("")
+    store.clock()
+    assert not inner.requests and not store.can_append
 
 
 def test_a_folder_is_recognised(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from chunkstore.port import Store
 from chunkstore.testing import Crashed, FaultStore, Request, SimulatedStore, WrappingStore, crash_at
 from chunkstore.testing.faults import When
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores

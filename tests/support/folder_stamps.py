@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from chunkstore import ObjectNotFound, Store, stamps
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 
 
 class FolderStamps(WrappingStore):

@@ -17,7 +17,7 @@ from typing import Any
 from chunkstore import Outcome, Store
 from chunkstore.boot_clock import boot_time
 from chunkstore.testing import CountingStore, FaultStore, Request, WrappingStore, fail_at
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs.frames import START, Frame, Kind, Position
 from engine.logs.log import InlineExecutor, Log, checkpoint_path, frame_path

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 from chunkstore.chunk_names import made_for
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import StorageError
 from chunkstore.garbage_collector import GarbageCollector, GarbageConfig
 from chunkstore.metadata.garbage_queue import GarbageKind
@@ -34,21 +33,19 @@ from chunkstore.metadata.metadata_records import (
     segment_key,
 )
 from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable, WithOperations
-from chunkstore.metrics import Metrics
 from chunkstore.port import Data, Parts, Store
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentError, StorageNotPrimary
 from chunkstore.segments.segment_reads import ReadConfig, SegmentReads
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentStorageConfig
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from tests.support.flaky_metadata import FlakyMetadataStore
 from tests.support.garbage_queue import StoreGarbageQueue
 
 NAMES = ("s/a/0", "s/a/1", "s/b/0")
 DELAY = 60.0
-_METRICS = Metrics()
 
 
 class Violation(AssertionError):
@@ -115,7 +112,7 @@ class Instance:
 
     epoch: int
     metadata: SleepyMetadataStore
-    chunks: ChunkStorage
+    chunks: Store
     segments: ChunkedSegmentStorage
     collector: GarbageCollector
 
@@ -231,21 +228,21 @@ class SegmentSimulation:
             self.instances[-1].metadata.fence = StorageNotPrimary("", epoch, epoch - 1)
         store = MarkedStore(self.store, epoch, self.made)
         metadata = SleepyMetadataStore(self.table, seed=self.seed + epoch, cache_size=self.random.choice([0, 5, 1000]))
-        chunks = ChunkStorage(store, appends=self.appends, metrics=_METRICS)
         config = SegmentStorageConfig(
+            appends=self.appends,
             relocate_min=8,
             relocate_max=64,
             relocate_percent=60,
             garbage_delay=DELAY,
             transaction_batch=3,
         )
-        reads = SegmentReads(chunks, metadata, ReadConfig(part=7, ahead=3), SimulatedExecutor(self.seed))
+        reads = SegmentReads(store, metadata, ReadConfig(part=7, ahead=3), SimulatedExecutor(self.seed))
         queue = self.queue_of(store)
         segments = ChunkedSegmentStorage(
-            chunks, metadata, queue, epoch, config, reads=reads, clock=lambda: self.store.now
+            store, metadata, queue, epoch, config, reads=reads, clock=lambda: self.store.now
         )
-        collector = GarbageCollector(chunks, metadata, queue, GarbageConfig(DELAY, transaction_batch=3))
-        self.instances.append(Instance(epoch, metadata, chunks, segments, collector))
+        collector = GarbageCollector(store, metadata, queue, GarbageConfig(DELAY, transaction_batch=3))
+        self.instances.append(Instance(epoch, metadata, store, segments, collector))
         self.trace.append(f"fail over to epoch {epoch}")
 
     def create(self, instance: Instance) -> None:
@@ -268,7 +265,7 @@ class SegmentSimulation:
             segment.content += data
 
         def act() -> object:
-            return instance.segments.write(SegmentHandle(name, False), offset, [data[:cut], data[cut:]])
+            return instance.segments.write(name, offset, [data[:cut], data[cut:]])
 
         self.attempt(instance, f"write {name} at {offset} {len(data)} bytes", act, apply, changes=bool(data))
 
@@ -286,7 +283,7 @@ class SegmentSimulation:
             self.growing(state, name, offset).content += b"".join(contents)
 
         def act() -> object:
-            return instance.segments.attach(SegmentHandle(name, False), offset, chunks)
+            return instance.segments.attach(name, offset, chunks)
 
         self.attempt(instance, f"attach {chunks} to {name} at {offset}", act, apply)
 
@@ -298,7 +295,7 @@ class SegmentSimulation:
             state[name].sealed = sealed
 
         act = instance.segments.seal if sealed else instance.segments.unseal
-        self.attempt(instance, f"{'' if sealed else 'un'}seal {name}", lambda: act(SegmentHandle(name, False)), apply)
+        self.attempt(instance, f"{'' if sealed else 'un'}seal {name}", lambda: act(name), apply)
 
     def unseal(self, instance: Instance) -> None:
         self.seal(instance, sealed=False)
@@ -316,7 +313,7 @@ class SegmentSimulation:
             segment.content += state.pop(source).content
 
         def act() -> None:
-            instance.segments.concat(SegmentHandle(target, False), offset, source)
+            instance.segments.concat(target, offset, source)
 
         self.attempt(instance, f"concat {target} at {offset} {source}", act, apply)
 
@@ -330,7 +327,7 @@ class SegmentSimulation:
             state[name].start = max(offset, state[name].start)
 
         def act() -> None:
-            instance.segments.truncate(SegmentHandle(name, False), offset)
+            instance.segments.truncate(name, offset)
 
         self.attempt(instance, f"truncate {name} at {offset}", act, apply, changes=offset > model.start)
 
@@ -341,7 +338,7 @@ class SegmentSimulation:
             self.require(name in state)
             self.past.setdefault(name, []).append(state.pop(name).content)
 
-        self.attempt(instance, f"delete {name}", lambda: instance.segments.delete(SegmentHandle(name, False)), apply)
+        self.attempt(instance, f"delete {name}", lambda: instance.segments.delete(name), apply)
 
     def merge_chunks(self, instance: Instance) -> None:
         """Put a copy in the place of some consecutive chunks, as a defragmentation does."""
@@ -357,8 +354,7 @@ class SegmentSimulation:
             sources = [WrittenChunk(p.chunk.name, p.chunk.length, p.chunk.checksums) for p in run]
             checksums = copy_chunks(instance.chunks, name, sources, new.name)
             old, length = [placed.chunk.name for placed in run], run[-1].end - run[0].start
-            handle = SegmentHandle(name, False)
-            instance.segments.replace_chunks(handle, run[0].start, old, new, length, checksums)
+            instance.segments.replace_chunks(name, run[0].start, old, new, length, checksums)
 
         self.attempt(instance, f"merge chunks of {name}", act, lambda state: None, changes=False)
 
@@ -378,18 +374,12 @@ class SegmentSimulation:
         model = self.state.get(name, ModelSegment())
         start = self.random.randint(model.start, len(model.content))
         length = self.random.randint(0, len(model.content) - start)
-        handle = SegmentHandle(name, True)
         self.trace.append(f"{instance.epoch}: read {name} {start} {length}")
         try:
-            match self.random.randrange(3):
-                case 0:
-                    data = instance.segments.read(handle, start, length)
-                case 1:
-                    room = bytearray(length)
-                    instance.segments.read_into(handle, start, memoryview(room))
-                    data = bytes(room)
-                case _:
-                    data = b"".join(instance.segments.scan(handle, start, start + length))
+            if self.random.random() < 0.5:
+                data = instance.segments.read(name, start, length)
+            else:
+                data = b"".join(instance.segments.scan(name, start, start + length))
         except StorageError as error:
             self.trace.append(f"    {error!r}")
             return

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from chunkstore import Store
 from chunkstore.paths import SystemPlace, is_log, place_of
 from chunkstore.testing import CountingStore, Crashed, Request, SimulatedStore, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.settings import Settings
 from engine.storage.object_reads import Stores

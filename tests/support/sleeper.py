@@ -16,7 +16,7 @@ from unittest import mock
 
 from chunkstore import Store, open_store
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.logs.log import Log

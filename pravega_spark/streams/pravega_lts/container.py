@@ -22,7 +22,6 @@ from chunkstore.boot_clock import boot_time
 from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
 from chunkstore.pravega.source import ArchiveDamaged
-from chunkstore.read_only import RootReadOnly
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -45,6 +44,7 @@ from pravega_spark.streams.model.index_builder import IndexedEvents, index_event
 from pravega_spark.streams.model.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
 from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS, TRANSACTIONS
+from pravega_spark.streams.pravega_lts.read_only import RootReadOnly
 from pravega_spark.streams.pravega_lts.records import is_open, stream_record, transaction_record
 from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaStreams
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of

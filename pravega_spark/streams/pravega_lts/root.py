@@ -1,6 +1,6 @@
 """The long-term storage of a Pravega as an open root that can only be read.
 
-The stores refuse every write (`chunkstore.read_only`), and so does every change of its one container.
+The stores refuse every write (`read_only`), and so does every change of its one container.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from chunkstore import Store, open_store
-from chunkstore.read_only import ReadOnlyStore, RootReadOnly
 from engine.admin.progress import Progress
 from engine.admin.verify import Report
 from engine.root import RootConfig
@@ -18,6 +17,7 @@ from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.read_only import ReadOnlyStore, RootReadOnly
 from pravega_spark.streams.pravega_lts.verification import verify_pravega_root
 from pravega_spark.streams.reading.foreign_root import ForeignRoot, KeyValueTableEntry
 from pravega_spark.streams.reading.readable import ReadableContainer

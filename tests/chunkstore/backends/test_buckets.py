@@ -28,6 +28,7 @@ from chunkstore import (
 )
 from chunkstore.backends import azure, gcs
 from chunkstore.testing.contracts import NOT_A_LISTING, body
+from tests.support.adapters import adapter_of
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.gcs_server import GcsServer
 from tests.support.wsgi_server import ServerFault, WsgiServer
@@ -67,7 +68,7 @@ def module_store(place: tuple[str, dict[str, Any]]) -> Iterator[Store]:
 
 @pytest.fixture
 def store(module_store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(module_store, "first_pause", 0.01)
+    monkeypatch.setattr(adapter_of(module_store), "first_pause", 0.01)
     yield module_store
     kind.server.clear_faults()
     module_store.delete([info.path for info in module_store.list("")])
@@ -98,7 +99,7 @@ def test_a_loser_whose_response_is_lost(store: Store, kind: Kind, after: bool) -
 
 
 def test_a_lost_response_without_repetition(store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "tries", 1)
+    monkeypatch.setattr(adapter_of(store), "tries", 1)
     fails(kind, kind.create, status=500, after=True)
     assert store.put_if_absent("a", body()) is Outcome.MINE
 
@@ -166,7 +167,7 @@ def test_a_failed_range_fails_all(store: Store, kind: Kind) -> None:
 
 
 def test_pages(store: Store, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "page", 4)
+    monkeypatch.setattr(adapter_of(store), "page", 4)
     names = [f"a/{number:02d}" for number in range(10)]
     for name in names:
         store.put(name, b"")
@@ -254,7 +255,7 @@ def test_a_bucket_that_does_not_exist(kind: Kind, place: tuple[str, dict[str, An
 def test_a_server_that_is_not_there(kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: Any) -> None:
     options = {name: value.replace(kind.server.endpoint, NOWHERE) for name, value in place[1].items()}
     store = open_store(place[0], options)
-    monkeypatch.setattr(store, "tries", 2)
+    monkeypatch.setattr(adapter_of(store), "tries", 2)
     with pytest.raises(StorageUnavailable):
         store.read("a")
     with pytest.raises(StorageUnavailable):
@@ -286,7 +287,7 @@ def test_credentials_are_never_shown(
         for method in ("GET", "POST"):
             gcs_server.add_fault(ServerFault(method, status=fault, answer=answer))
     store = open_store(url, options)
-    monkeypatch.setattr(store, "tries", 1)
+    monkeypatch.setattr(adapter_of(store), "tries", 1)
     for verb, *arguments in ((store.put_if_absent, "a", body()), (store.read, "a")):
         with pytest.raises(StorageError) as raised:
             verb(*arguments)
@@ -320,7 +321,7 @@ def test_azure_creates_with_one_request(kind: Kind, place: tuple[str, dict[str, 
     large = os.urandom(70 * 2**20)  # more than the client sends in one request by itself
     assert store.put_if_absent("large", large) is Outcome.MINE
     assert store.read("large", 69 * 2**20) == large[69 * 2**20 :]
-    monkeypatch.setattr(store, "largest_put", 1000)
+    monkeypatch.setattr(adapter_of(store), "largest_put", 1000)
     with pytest.raises(StorageRefused, match="1001 bytes; at most 1000"):
         store.put_if_absent("a", bytes(1001))
     kind.server.clear_faults()

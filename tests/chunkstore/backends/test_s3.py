@@ -25,6 +25,7 @@ from chunkstore import (
 )
 from chunkstore.backends import s3
 from chunkstore.testing.contracts import NOT_A_LISTING, body
+from tests.support.adapters import adapter_of
 from tests.support.s3_server import S3Server
 from tests.support.wsgi_server import ServerFault
 
@@ -261,7 +262,7 @@ def test_what_requests_cost(store: Store, requests: list[str]) -> None:
 
 @only_s3fs
 def test_pages(store: Store, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "page", 4)
+    monkeypatch.setattr(adapter_of(store), "page", 4)
     names = [f"a/{number:02d}" for number in range(10)]
     for name in names:
         store.put(name, b"")
@@ -312,7 +313,7 @@ def test_an_object_that_cannot_be_deleted(store: Store, s3_server: S3Server, cod
 
 @only_s3fs
 def test_a_create_is_one_request(store: Store, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "largest_create", 1000)
+    monkeypatch.setattr(adapter_of(store), "largest_create", 1000)
     with pytest.raises(StorageRefused, match="1001 bytes; at most 1000"):
         store.put_if_absent("a", bytes(1001))
     assert store.put_if_absent("a", bytes(1000)) is Outcome.MINE

@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from chunkstore import ObjectNotFound, StorageUnavailable, Store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.garbage_collector import GarbageCollector, GarbageReport
 from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.journal import JournalConfig, JournalDamaged, SystemJournal, SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (
-    Appended,
-    ChunkAdded,
     JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
-    Truncated,
     encode_batch,
     encode_info,
     encode_snapshot,
@@ -33,6 +29,7 @@ from chunkstore.pravega.journal_records import (
 )
 from chunkstore.segments.errors import StorageNotPrimary
 from chunkstore.segments.storage import ChunkedSegmentStorage
+from chunkstore.segments.system_changes import Appended, ChunkAdded, SystemChange, Truncated
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at, fail_at
 from tests.support.garbage_queue import StoreGarbageQueue
 
@@ -97,20 +94,20 @@ class Owner:
             self._named += 1
             name = f"{segment}.E-{self.epoch}-O-{layout.length}.{self._named}"
             after = layout.with_chunk(name, length)
-            with self._change(segment, after), self._maybe_together():
-                self.journal.chunk_added(segment, name, layout.chunks[-1][0] if layout.chunks else None, layout.length)
-                self.journal.appended(segment, name, 0, length)
+            before = layout.chunks[-1][0] if layout.chunks else None
+            with self._change(segment, after):
+                self._record([ChunkAdded(segment, name, before, layout.length), Appended(segment, name, 0, length)])
         else:
             name, old = layout.chunks[-1]
             with self._change(segment, layout.appended(length)):
-                self.journal.appended(segment, name, old, length)
+                self.journal.record([Appended(segment, name, old, length)])
         self._own.add(segment)
 
     def truncate(self, segment: str, offset: int) -> None:
         after = self.layouts[segment].truncated(offset)
         with self._change(segment, after):
             first = after.chunks[0][0] if after.chunks else None
-            self.journal.truncated(segment, offset, first, after.first_chunk_start)
+            self.journal.record([Truncated(segment, offset, first, after.first_chunk_start)])
         if not after.chunks:
             self._own.discard(segment)
 
@@ -122,15 +119,14 @@ class Owner:
         else:
             self.write(segment, self._random.randint(1, 100), roll=self._random.random() < 0.3)
 
-    def _maybe_together(self) -> contextlib.AbstractContextManager[None]:
-        """Both records count together; or not, which makes no difference to their readers."""
-        return self.journal.batch() if self._random.random() < 0.5 else contextlib.nullcontext()
+    def _record(self, changes: Sequence[SystemChange]) -> None:
+        """All records count together; or not, which makes no difference to their readers."""
+        for some in [changes] if self._random.random() < 0.5 else [[change] for change in changes]:
+            self.journal.record(some)
 
     def collect(self) -> GarbageReport:
         """What the garbage collector does when its delay is over."""
-        collector = GarbageCollector(
-            ChunkStorage(self.store), MemoryMetadataStore(), self.garbage, is_needed=self.journal.is_needed
-        )
+        collector = GarbageCollector(self.store, MemoryMetadataStore(), self.garbage, is_needed=self.journal.is_needed)
         return collector.run_once(time.time() + 1000)
 
     def _change(self, segment: str, after: Layout) -> _Change:
@@ -245,13 +241,13 @@ def test_snapshots_are_due_by_count_and_by_time(store: SimulatedStore) -> None:
     def snapshots() -> int:
         return sum(".epoch1.container3.snapshot" in found.path for found in store.list("_system/containers/"))
 
-    journal.chunk_added(DATA, "a", None, 0)
+    journal.record([ChunkAdded(DATA, "a", None, 0)])
     for number in range(3):
         assert snapshots() == 1
-        journal.appended(DATA, "a", number, 1)
+        journal.record([Appended(DATA, "a", number, 1)])
     assert snapshots() == 2
     now = 61
-    journal.appended(DATA, "a", 3, 1)
+    journal.record([Appended(DATA, "a", 3, 1)])
     assert snapshots() == 3
 
 
@@ -585,7 +581,10 @@ def test_a_change_that_cannot_be_recorded_does_not_count(store: SimulatedStore) 
 
 
 def test_a_batch_counts_whole_or_not_at_all(store: SimulatedStore) -> None:
-    records = [("a", None, 0), ("b", "a", 10), ("c", "b", 20)]
+    places = [("a", None, 0), ("b", "a", 10), ("c", "b", 20)]
+    records: list[SystemChange] = []
+    for name, before, offset in places:
+        records += ChunkAdded(INDEX, name, before, offset), Appended(INDEX, name, 0, 10)
     for number in range(1, 5):
         for when in WHENS:
             left = SimulatedStore(can_append=store.can_append)
@@ -594,21 +593,9 @@ def test_a_batch_counts_whole_or_not_at_all(store: SimulatedStore) -> None:
             faulty = owner.store
             assert isinstance(faulty, FaultStore)
             faulty.plan = crash_at(faulty.passed + number, when)  # type: ignore[arg-type]
-            with contextlib.suppress(Crashed), owner.journal.batch():
-                for name, before, offset in records:
-                    owner.journal.chunk_added(INDEX, name, before, offset)
-                    owner.journal.appended(INDEX, name, 0, 10)
+            with contextlib.suppress(Crashed):
+                owner.journal.record(records)
             assert boots(left, 2)[INDEX].chunks in ((), (("a", 10), ("b", 10), ("c", 10)))
-
-
-def test_nothing_is_written_of_a_batch_that_failed(store: SimulatedStore) -> None:
-    owner = Owner(store, 1).boot()
-    with pytest.raises(ZeroDivisionError), owner.journal.batch():
-        owner.journal.chunk_added(INDEX, "a", None, 0)
-        raise ZeroDivisionError
-    owner.journal.chunk_added(INDEX, "b", None, 0)
-    owner.journal.appended(INDEX, "b", 0, 10)
-    assert boots(store, 2)[INDEX].chunks == (("b", 10),)
 
 
 # -- snapshots that do not count
@@ -714,7 +701,7 @@ def test_a_file_that_vanishes_while_it_is_booted_is_not_passed_over(store: Simul
 
 def test_it_is_booted_before_it_is_used(store: SimulatedStore) -> None:
     with pytest.raises(RuntimeError, match="boot"):
-        SystemJournal(store, CONTAINER, 1, StoreGarbageQueue(store, CONTAINER)).appended(DATA, "a", 0, 1)
+        SystemJournal(store, CONTAINER, 1, StoreGarbageQueue(store, CONTAINER)).record([Appended(DATA, "a", 0, 1)])
 
 
 # -- with the segment layer
@@ -729,17 +716,17 @@ class Container(NamedTuple):
 
     @classmethod
     def booted(cls, store: Store, epoch: int, rolling: int = 20) -> Container:
-        chunks, metadata, garbage = ChunkStorage(store), MemoryMetadataStore(), StoreGarbageQueue(store, CONTAINER)
+        chunks, metadata, garbage = store, MemoryMetadataStore(), StoreGarbageQueue(store, CONTAINER)
         journal = SystemJournal(store, CONTAINER, epoch, garbage, QUICK._replace(rolling_length=rolling))
         journal.boot(metadata)
-        storage = ChunkedSegmentStorage(chunks, metadata, garbage, epoch, journal=journal)
+        storage = ChunkedSegmentStorage(chunks, metadata, garbage, epoch, journal=journal.record)
         collector = GarbageCollector(chunks, metadata, garbage, is_needed=journal.is_needed, snapshot=journal.snapshot)
         return cls(journal, storage, collector)
 
     def content(self, segment: str) -> tuple[int, bytes]:
         info = self.storage.info(segment)
         length = info.length - info.start_offset
-        return info.start_offset, self.storage.read(self.storage.open_read(segment), info.start_offset, length)
+        return info.start_offset, self.storage.read(segment, info.start_offset, length)
 
 
 Contents = dict[str, tuple[int, bytes]]
@@ -751,14 +738,13 @@ def write_and_truncate(container: Container, contents: Contents, attempted: Cont
     for step in range(12):
         segment = SEGMENTS[step % 2]
         start, data = contents.get(segment, (0, b""))
-        handle = container.storage.open_write(segment)
         if step % 5 == 4:
             offset = start + len(data) * chance.randrange(1, 4) // 3
             attempted[segment] = offset, data[offset - start :]
-            container.storage.truncate(handle, offset)
+            container.storage.truncate(segment, offset)
         else:
             attempted[segment] = start, data + bytes([step]) * chance.randrange(1, 60)
-            container.storage.write(handle, start + len(data), attempted[segment][1][len(data) :])
+            container.storage.write(segment, start + len(data), attempted[segment][1][len(data) :])
         contents[segment] = attempted[segment]
         if step == 7:
             container.collector.run_once(time.time() + 1000)
@@ -795,15 +781,14 @@ def test_a_crash_of_the_segment_layer_at_every_request(store: SimulatedStore) ->
 def test_an_overtaken_segment_layer_changes_nothing(store: SimulatedStore) -> None:
     """The old instance goes on to write to chunks and journal; what the new one knows stays."""
     old = Container.booted(store, 1)
-    handle = old.storage.open_write(DATA)
-    old.storage.write(handle, 0, b"before")
+    old.storage.write(DATA, 0, b"before")
     new = Container.booted(store, 2)
-    old.storage.write(handle, 6, b" and after")
+    old.storage.write(DATA, 6, b" and after")
     assert new.content(DATA) == (0, b"before")
-    new.storage.write(new.storage.open_write(DATA), 6, b" that")
+    new.storage.write(DATA, 6, b" that")
     for _ in range(3):
         with contextlib.suppress(StorageNotPrimary):
-            old.storage.write(handle, old.storage.info(DATA).length, b"zombie")
+            old.storage.write(DATA, old.storage.info(DATA).length, b"zombie")
     new.collector.run_once(time.time() + 1000)
     old.collector.run_once(time.time() + 1000)
     assert new.content(DATA) == Container.booted(store, 3).content(DATA) == (0, b"before that")

@@ -7,14 +7,11 @@ import pytest
 from chunkstore.decoding import InvalidData
 from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord
 from chunkstore.pravega.journal_records import (
-    Appended,
-    ChunkAdded,
     JournalFile,
     JournalRecord,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
-    Truncated,
     decode_batches,
     decode_info,
     decode_snapshot,
@@ -26,6 +23,7 @@ from chunkstore.pravega.journal_records import (
     snapshot_info_name,
     snapshot_name,
 )
+from chunkstore.segments.system_changes import Appended, ChunkAdded, Truncated
 
 SEGMENT = "_system/containers/metadata_0"
 SNAPSHOT = JournalSnapshot(

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from chunkstore import Outcome, StorageRefused, Store, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.pravega.layout_mode import LayoutMode, OldLayoutStorage, layout_mode, open_segments, set_layout_mode
@@ -20,6 +19,7 @@ from chunkstore.pravega.rolling import LegacySegments, header_name
 from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import Crashed, FaultStore, SimulatedStore, crash_at
 from tests.support.garbage_queue import StoreGarbageQueue
+from tests.support.segment_contracts import take_over
 
 from .test_rolling import OldCode, S, content
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def opened(store: Store, metadata: MemoryMetadataStore, epoch: int = 1) -> ChunkedSegmentStorage:
-    return open_segments(ChunkStorage(store), metadata, StoreGarbageQueue(store, 0), epoch)
+    return open_segments(store, metadata, StoreGarbageQueue(store, 0), epoch)
 
 
 # -- the setting
@@ -123,7 +123,7 @@ def test_the_layout_upgrade_adopts_and_leaves_no_header(store: Store) -> None:
     data = OldCode(store).create(S, b"one", b"two")
     storage = opened(store, MemoryMetadataStore())
     assert content(storage) == data
-    storage.write(storage.open_write(S), len(data), b"three")
+    storage.write(S, len(data), b"three")
     assert content(storage) == data + b"three"
     assert not [found for found in store.list("scope/") if found.path.endswith("$header")]
 
@@ -134,16 +134,16 @@ def test_code_only_then_layout_upgrade(store: Store) -> None:
     data = old.create(S, b"one", b"two")
     set_layout_mode(store, CODE_ONLY)
     storage = opened(store, metadata, 1)
-    storage.write(storage.open_write(S), len(data), b"three")
+    storage.write(S, len(data), b"three")
     data += b"three"
     assert old.read(S) == (0, data)
     set_layout_mode(store, NO_UPGRADE)
     set_layout_mode(store, CODE_ONLY)
     set_layout_mode(store, LAYOUT_UPGRADE)
     storage = opened(store, metadata, 2)
-    storage.write(storage.open_write(S), len(data), b"four")
+    storage.write(S, len(data), b"four")
     assert content(storage) == data + b"four"
-    report = LegacySegments(ChunkStorage(store), metadata, keep_headers=False).adopt_all()
+    report = LegacySegments(store, metadata, keep_headers=False).adopt_all()
     assert (report.adopted, report.known, report.refused) == (0, 1, {})
     assert not [found for found in store.list("scope/") if found.path.endswith("$header")]
 
@@ -169,27 +169,27 @@ def test_old_code_can_read_at_any_time_what_code_only_writes(store: Store, kept:
             continue
         name = chance.choice(names)
         start, data = expected[name]
-        handle = kept.open_write(name)
+        take_over(kept, name)
         if action == "write":
             more = chance.randbytes(chance.randrange(1, 40))
-            kept.write(handle, start + len(data), more)
+            kept.write(name, start + len(data), more)
             expected[name] = start, data + more
         elif action == "truncate":
-            kept.truncate(handle, start + chance.randint(0, len(data)))
+            kept.truncate(name, start + chance.randint(0, len(data)))
         elif action == "delete":
-            kept.delete(handle)
+            kept.delete(name)
             del expected[name]
         elif action == "concat" and len(names) > 1:
             source = chance.choice([other for other in names if other != name])
             if kept.info(source).start_offset:
                 continue
-            kept.seal(kept.open_write(source))
-            kept.concat(handle, start + len(data), source)
+            kept.seal(source)
+            kept.concat(name, start + len(data), source)
             expected[name] = start, data + expected.pop(source)[1]
         elif action == "seal":
-            kept.seal(handle)
-            assert LegacySegments(ChunkStorage(store), MemoryMetadataStore(), keep_headers=True).adopt(name)
-            kept.unseal(handle)
+            kept.seal(name)
+            assert LegacySegments(store, MemoryMetadataStore(), keep_headers=True).adopt(name)
+            kept.unseal(name)
         for segment, (_, content_) in expected.items():
             begin, found = old.read(segment)
             info = kept.info(segment)
@@ -204,11 +204,11 @@ def test_a_header_is_written_only_when_it_changes(store: Store) -> None:
     set_layout_mode(store, CODE_ONLY)
     counting = FaultStore(store, verbs=("put",))
     storage = opened(counting, MemoryMetadataStore())
-    handle = storage.create(S)
-    storage.write(handle, 0, b"x")
+    storage.create(S)
+    storage.write(S, 0, b"x")
     before = counting.passed
     for number in range(1, 10):
-        storage.write(handle, number, b"x")
+        storage.write(S, number, b"x")
     assert counting.passed == before
 
 
@@ -216,11 +216,11 @@ def test_a_deleted_segment_does_not_come_back_from_its_header(store: Store) -> N
     set_layout_mode(store, CODE_ONLY)
     metadata = MemoryMetadataStore()
     kept = opened(store, metadata)
-    handle = kept.create(S)
-    kept.write(handle, 0, b"x")
+    kept.create(S)
+    kept.write(S, 0, b"x")
     left = {found.path: store.read(found.path) for found in store.list("scope/")}
-    kept.delete(handle)
-    collector = GarbageCollector(ChunkStorage(store), metadata, StoreGarbageQueue(store, 0))
+    kept.delete(S)
+    collector = GarbageCollector(store, metadata, StoreGarbageQueue(store, 0))
     collector.run_once(time.time() + 1000)
     assert not store.list("scope/")
     for path, data in left.items():
@@ -232,10 +232,10 @@ def test_a_deleted_segment_does_not_come_back_from_its_header(store: Store) -> N
 
 def test_a_crash_leaves_a_header_that_the_next_owner_makes_good() -> None:
     def run(storage: ChunkedSegmentStorage) -> None:
-        handle = storage.create(S, 4)
-        storage.write(handle, 0, b"123456")
-        storage.truncate(handle, 5)
-        storage.write(handle, 6, b"78")
+        storage.create(S, 4)
+        storage.write(S, 0, b"123456")
+        storage.truncate(S, 5)
+        storage.write(S, 6, b"78")
 
     for number in range(1, 100):
         store = SimulatedStore()
@@ -248,7 +248,7 @@ def test_a_crash_leaves_a_header_that_the_next_owner_makes_good() -> None:
             run(storage)
         storage = opened(store, metadata, epoch=2)
         if storage.exists(S):
-            storage.open_write(S)
+            take_over(storage, S)
             begin, data = OldCode(store).read(S)
             info = storage.info(S)
             assert (begin <= info.start_offset, begin + len(data)) == (True, info.length)
@@ -262,9 +262,9 @@ def test_what_the_collector_leaves_old_code_can_read(store: Store) -> None:
     set_layout_mode(store, CODE_ONLY)
     metadata = MemoryMetadataStore()
     storage = opened(store, metadata)
-    handle = storage.create(S, 3)
-    storage.write(handle, 0, b"abcdefgh")
-    storage.truncate(handle, 4)
-    collector = GarbageCollector(ChunkStorage(store), metadata, StoreGarbageQueue(store, 0))
+    storage.create(S, 3)
+    storage.write(S, 0, b"abcdefgh")
+    storage.truncate(S, 4)
+    collector = GarbageCollector(store, metadata, StoreGarbageQueue(store, 0))
     collector.run_once(time.time() + 1000)
     assert OldCode(store).read(S) == (3, b"defgh")

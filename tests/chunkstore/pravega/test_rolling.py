@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chunkstore import Store, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.paths import ROOT
@@ -35,6 +34,7 @@ from chunkstore.segments.errors import (
 from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage
 from chunkstore.testing import CountingStore
 from tests.support.garbage_queue import StoreGarbageQueue
+from tests.support.segment_contracts import take_over
 
 S = "scope/stream/0.#epoch.0"
 
@@ -218,19 +218,17 @@ def metadata() -> MemoryMetadataStore:
 
 @pytest.fixture
 def legacy(store: CountingStore, metadata: MemoryMetadataStore) -> LegacySegments:
-    return LegacySegments(ChunkStorage(store), metadata, keep_headers=False)
+    return LegacySegments(store, metadata, keep_headers=False)
 
 
 @pytest.fixture
 def storage(store: CountingStore, metadata: MemoryMetadataStore, legacy: LegacySegments) -> ChunkedSegmentStorage:
-    return ChunkedSegmentStorage(
-        ChunkStorage(store), metadata, StoreGarbageQueue(store, 0), epoch=3, adopter=legacy.adopt
-    )
+    return ChunkedSegmentStorage(store, metadata, StoreGarbageQueue(store, 0), epoch=3, adopter=legacy.adopt)
 
 
 def content(storage: ChunkedSegmentStorage, segment: str = S) -> bytes:
     info = storage.info(segment)
-    return storage.read(storage.open_read(segment), info.start_offset, info.length - info.start_offset)
+    return storage.read(segment, info.start_offset, info.length - info.start_offset)
 
 
 def test_a_segment_without_metadata_is_adopted_as_it_is_met(
@@ -243,8 +241,8 @@ def test_a_segment_without_metadata_is_adopted_as_it_is_met(
     assert content(storage) == data
     assert store.count("put", S) == store.count("append", f"{S}$offset") == store.bytes_written == 0
     assert not storage.info(S).sealed
-    handle = storage.open_write(S)
-    storage.write(handle, len(data), b"more")
+    take_over(storage, S)
+    storage.write(S, len(data), b"more")
     assert content(storage) == data + b"more"
     assert store.read(chunk_name(S, 9)) == b"three", "a chunk of old code was added to"
 
@@ -253,7 +251,7 @@ def test_nothing_is_adopted_where_nothing_is(storage: ChunkedSegmentStorage, sto
     store.put(header_name(S), b"")
     assert not storage.exists(S)
     with pytest.raises(StoredSegmentNotFound):
-        storage.open_read("other/stream/0")
+        storage.info("other/stream/0")
     storage.create(S)
 
 
@@ -266,7 +264,7 @@ def test_a_legacy_segment_is_not_created_over(old: OldCode, storage: ChunkedSegm
 
 def test_the_first_write_rolls_at_the_old_length(old: OldCode, storage: ChunkedSegmentStorage) -> None:
     old.create(S, b"12345", max_length=5)
-    storage.write(storage.open_write(S), 5, b"x" * 12)
+    storage.write(S, 5, b"x" * 12)
     assert [placed.chunk.length for placed in storage.layout(S)] == [5, 5, 5, 2]
 
 
@@ -278,13 +276,13 @@ def test_a_truncated_segment_begins_at_its_first_chunk(
     assert storage.info(S).start_offset == 6
     assert content(storage) == data[6:]
     with pytest.raises(StoredSegmentTruncated):
-        storage.read(storage.open_read(S), 5, 1)
+        storage.read(S, 5, 1)
 
 
 def test_a_segment_whose_last_chunk_is_empty(old: OldCode, storage: ChunkedSegmentStorage) -> None:
     old.create(S, b"", first=100)
     assert (storage.info(S).start_offset, storage.info(S).length) == (100, 100)
-    storage.write(storage.open_write(S), 100, b"x")
+    storage.write(S, 100, b"x")
     assert content(storage) == b"x"
 
 
@@ -317,7 +315,7 @@ def test_a_concatenated_segment(old: OldCode, storage: ChunkedSegmentStorage, st
 def test_a_segment_without_a_header(old: OldCode, storage: ChunkedSegmentStorage, store: CountingStore) -> None:
     store.put(S, b"plain")
     assert content(storage) == b"plain"
-    storage.write(storage.open_write(S), 5, b" and more")
+    storage.write(S, 5, b" and more")
     assert content(storage) == b"plain and more"
     assert store.read(S) == b"plain"
 
@@ -334,7 +332,7 @@ def test_a_sealed_segment_stays_sealed(
         store.set_read_only(S, True)
     assert storage.info(S).sealed
     with pytest.raises(StoredSegmentSealed):
-        storage.write(storage.open_write(S), 3, b"x")
+        storage.write(S, 3, b"x")
 
 
 @pytest.mark.parametrize("has_header", [True, False])
@@ -353,10 +351,10 @@ def test_a_deleted_segment_does_not_come_back(
     assert storage.exists(S)
     header = format_header(Header(9, (HeaderChunk(0, chunk_name(S, 0)),)))
     store.put(header_name(S), header)  # its deletion was lost
-    storage.delete(storage.open_write(S))
+    storage.delete(S)
     assert not storage.exists(S)
     queue = StoreGarbageQueue(store, 0)
-    collector = GarbageCollector(ChunkStorage(store), metadata, queue)
+    collector = GarbageCollector(store, metadata, queue)
     for days in range(1, 4):
         collector.run_once(time.time() + days * 86400)
         assert not storage.exists(S)
@@ -371,11 +369,11 @@ def test_a_segment_without_a_header_that_was_merged_does_not_come_back(
 ) -> None:
     source = "scope/stream/1"
     store.put(source, b"plain")
-    storage.seal(storage.open_write(source))
-    target = storage.create(S)
-    storage.concat(target, 0, source)
+    storage.seal(source)
+    storage.create(S)
+    storage.concat(S, 0, source)
     assert not storage.exists(source)
-    storage.truncate(target, 5)
+    storage.truncate(S, 5)
     assert not storage.exists(source)
 
 
@@ -434,7 +432,7 @@ def test_all_segments_are_adopted_at_once(
     store.put("_system/containers/0/wal/00000000000000000001", b"nor this")
     store.put("_system/layout/00000000000000000001", b"nor this")
     storage.create("scope/new/0.#epoch.0")
-    storage.write(storage.open_write("scope/new/0.#epoch.0"), 0, b"new")
+    storage.write("scope/new/0.#epoch.0", 0, b"new")
     report = legacy.adopt_all()
     assert (report.adopted, report.known, report.refused) == (6, 0, {})
     assert {info.name for info in storage.list()} == {*expected, "scope/new/0.#epoch.0"}
@@ -457,34 +455,34 @@ def test_many_chunks_are_found_with_few_requests(
 
 
 def test_old_code_reads_what_was_exported(old: OldCode, storage: ChunkedSegmentStorage, legacy: LegacySegments) -> None:
-    handle = storage.create(S, 5)
-    storage.write(handle, 0, b"twelve bytes")
-    storage.write(handle, 12, b"and more")
+    storage.create(S, 5)
+    storage.write(S, 0, b"twelve bytes")
+    storage.write(S, 12, b"and more")
     legacy.export_header(S)
     assert old.read(S) == (0, b"twelve bytesand more")
-    storage.truncate(handle, 7)
+    storage.truncate(S, 7)
     legacy.export_header(S)
     assert old.read(S) == (5, b"twelve bytesand more"[5:])
-    storage.seal(handle)
+    storage.seal(S)
     legacy.export_header(S)
-    again = LegacySegments(ChunkStorage(old.store), MemoryMetadataStore(), keep_headers=True)
+    again = LegacySegments(old.store, MemoryMetadataStore(), keep_headers=True)
     assert again.adopt(S)
 
 
 def test_what_was_exported_is_adopted_as_it_was(
     store: CountingStore, storage: ChunkedSegmentStorage, legacy: LegacySegments
 ) -> None:
-    handle = storage.create(S, 5)
-    storage.write(handle, 0, b"twelve bytes")
-    storage.seal(handle)
+    storage.create(S, 5)
+    storage.write(S, 0, b"twelve bytes")
+    storage.seal(S)
     legacy.export_header(S)
     metadata = MemoryMetadataStore()
-    other = LegacySegments(ChunkStorage(store), metadata, keep_headers=True)
-    copy = ChunkedSegmentStorage(ChunkStorage(store), metadata, StoreGarbageQueue(store, 1), 9, adopter=other.adopt)
+    other = LegacySegments(store, metadata, keep_headers=True)
+    copy = ChunkedSegmentStorage(store, metadata, StoreGarbageQueue(store, 1), 9, adopter=other.adopt)
     assert content(copy) == b"twelve bytes"
     assert copy.info(S).sealed
     assert [placed[1].length for placed in copy.layout(S)] == [5, 5, 2]
-    storage.unseal(handle)
+    storage.unseal(S)
     legacy.export_header(S)
     metadata.table.rows.clear()
     metadata.evict_all()
@@ -494,13 +492,13 @@ def test_what_was_exported_is_adopted_as_it_was(
 def test_bytes_that_do_not_count_are_not_shown_to_old_code(
     store: CountingStore, old: OldCode, storage: ChunkedSegmentStorage, legacy: LegacySegments
 ) -> None:
-    handle = storage.create(S)
-    storage.write(handle, 0, b"counts")
+    storage.create(S)
+    storage.write(S, 0, b"counts")
     [placed] = storage.layout(S)
     store.append(placed.chunk.name, 6, b"does not")
     legacy.export_header(S)
     assert old.read(S) == (0, b"counts")
-    storage.truncate(handle, 6)
+    storage.truncate(S, 6)
     legacy.export_header(S)
     assert old.read(S) == (6, b"")
 
@@ -508,8 +506,8 @@ def test_bytes_that_do_not_count_are_not_shown_to_old_code(
 def test_a_segment_that_is_changed_meanwhile_is_exported_as_it_is(
     old: OldCode, storage: ChunkedSegmentStorage, metadata: MemoryMetadataStore
 ) -> None:
-    handle = storage.create(S, 5)
-    storage.write(handle, 0, b"one")
+    storage.create(S, 5)
+    storage.write(S, 0, b"one")
 
     class Busy(MemoryMetadataStore):
         left = 3
@@ -518,18 +516,18 @@ def test_a_segment_that_is_changed_meanwhile_is_exported_as_it_is(
             loaded = super()._load(keys)
             if self.left and any(".E-" in key for key in keys):
                 self.left -= 1
-                storage.write(handle, storage.info(S).length, b"and more")
+                storage.write(S, storage.info(S).length, b"and more")
             return loaded
 
-    LegacySegments(ChunkStorage(old.store), Busy(metadata.table), keep_headers=True).export_header(S)
+    LegacySegments(old.store, Busy(metadata.table), keep_headers=True).export_header(S)
     assert old.read(S) == (0, b"oneand moreand moreand more")
 
 
 def test_only_what_exists_is_exported(storage: ChunkedSegmentStorage, legacy: LegacySegments) -> None:
     with pytest.raises(StoredSegmentNotFound):
         legacy.export_header(S)
-    handle = storage.create(S)
+    storage.create(S)
     assert legacy.export_header(S) == f"maxsize={NO_ROLLING}&".encode()
-    storage.delete(handle)
+    storage.delete(S)
     with pytest.raises(StoredSegmentNotFound):
         legacy.export_header(S)

@@ -7,12 +7,9 @@ import pytest
 from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord
 from chunkstore.pravega.journal import system_segments
 from chunkstore.pravega.journal_records import (
-    Appended,
-    ChunkAdded,
     JournalSnapshot,
     SegmentSnapshot,
     SnapshotInfo,
-    Truncated,
     encode_batch,
     encode_info,
     encode_snapshot,
@@ -22,6 +19,7 @@ from chunkstore.pravega.journal_records import (
 )
 from chunkstore.pravega.source import ArchiveDamaged, Source
 from chunkstore.pravega.system_boot import boot
+from chunkstore.segments.system_changes import Appended, ChunkAdded, Truncated
 from tests.archives import stored
 
 TABLE, INDEX, OTHER, OTHER_INDEX = system_segments(0)

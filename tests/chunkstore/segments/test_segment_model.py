@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chunkstore.chunk_storage import ChunkHandle
 from chunkstore.errors import StorageError
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.garbage_queue import GarbageKind
@@ -91,11 +90,11 @@ class Postponed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.chunks, name)
 
-    def create_with_content(self, name: str, data: Sequence[memoryview]) -> None:
-        self.calls.append(lambda: self.chunks.create_with_content(name, data))
+    def put(self, name: str, data: Sequence[memoryview]) -> None:
+        self.calls.append(lambda: self.chunks.put(name, data))
 
-    def write(self, handle: ChunkHandle, offset: int, data: Sequence[memoryview]) -> None:
-        self.calls.append(lambda: self.chunks.write(handle, offset, data))
+    def append(self, name: str, offset: int, data: bytes) -> None:
+        self.calls.append(lambda: self.chunks.append(name, offset, data))
 
 
 def commits_before_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,18 +15,17 @@ from typing import Any
 import pytest
 
 from chunkstore import Store, open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.metadata.store import MemoryMetadataStore
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.errors import SegmentDamaged, StoredSegmentTruncated
-from chunkstore.segments.segment_reads import ChunkRange, ReadConfig, SegmentReads
-from chunkstore.segments.storage import ChunkedSegmentStorage, SegmentHandle
+from chunkstore.segments.segment_reads import ReadConfig, SegmentReads
+from chunkstore.segments.storage import ChunkedSegmentStorage
 from chunkstore.testing import CountingStore, SimulatedStore, WrappingStore
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.wrapping import Request
-from tests.support.segment_contracts import DATA, NAME, World
+from chunkstore.wrapping import Request
+from tests.support.segment_contracts import DATA, NAME, World, take_over
 
-HANDLE = SegmentHandle(NAME, read_only=True)
+HANDLE = NAME
 
 
 class WatchedStore(WrappingStore):
@@ -57,7 +56,7 @@ class WatchedStore(WrappingStore):
 
 def opened(store: Store, lengths: list[int], config: ReadConfig) -> tuple[World, SegmentReads]:
     """A world with a segment of chunks with these lengths, and reads with nothing in memory."""
-    world = World(ChunkStorage(store))
+    world = World(store)
     world.make(world.open(), NAME, lengths)
     return world, SegmentReads(world.chunks, MemoryMetadataStore(world.table), config)
 
@@ -69,9 +68,6 @@ def test_a_range_is_read_in_parallel(lengths: list[int]) -> None:
     meeting = threading.Barrier(4, timeout=20)  # broken unless four reads are under way at once
     store.before_read = meeting.wait
     assert reads.read(NAME, 0, 400) == DATA[:400]
-    room = bytearray(400)
-    assert reads.read_into(NAME, 0, memoryview(room)) == 400
-    assert bytes(room) == DATA[:400]
     assert store.most == 4
     reads.close()
 
@@ -101,7 +97,7 @@ def test_a_reader_that_stops_early_leaves_nothing_behind() -> None:
 
 def test_another_executor_may_be_used() -> None:
     with ThreadPoolExecutor(3) as executor:
-        world = World(ChunkStorage(SimulatedStore()))
+        world = World(SimulatedStore())
         world.make(world.open(), NAME, [10] * 50)
         reads = SegmentReads(world.chunks, MemoryMetadataStore(world.table), ReadConfig(part=7), executor)
         assert reads.read(NAME, 3, 400) == DATA[3:403]
@@ -117,17 +113,15 @@ def test_small_reads_need_no_threads() -> None:
     assert threading.active_count() == before
 
 
-def test_extents_are_ranges_of_chunks() -> None:
-    _, reads = opened(SimulatedStore(), [10, 20, 30], ReadConfig())
+def test_a_range_is_read_from_the_chunks_that_hold_it() -> None:
+    store = CountingStore(SimulatedStore())
+    _, reads = opened(store, [10, 20, 30], ReadConfig())
     names = [placed.chunk.name for placed in reads.layout(NAME)]
-    assert reads.extents(NAME, 5, 40) == [
-        ChunkRange(names[0], 5, 5),
-        ChunkRange(names[1], 0, 20),
-        ChunkRange(names[2], 0, 15),
-    ]
-    assert reads.extents(NAME, 30, 30) == [ChunkRange(names[2], 0, 30)]
-    assert reads.extents(NAME, 29, 1) == [ChunkRange(names[1], 19, 1)]
-    assert reads.extents(NAME, 60, 0) == []
+    for start, length, read in ((5, 40, names), (30, 30, names[2:]), (29, 1, names[1:2]), (60, 0, [])):
+        store.reset()
+        assert reads.read(NAME, start, length) == DATA[start : start + length]
+        assert sorted(path for request in store.requests for path in request.paths) == sorted(read)
+    reads.close()
 
 
 # -- while others change the segment
@@ -137,10 +131,10 @@ def replace_all(world: World, segments: ChunkedSegmentStorage) -> None:
     """Put one chunk in the place of all, and collect those."""
     layout = list(segments.layout(NAME))
     (new,) = segments.track_new_chunks(NAME, [0])
-    world.chunks.create_with_content(new.name, DATA[layout[0].start : layout[-1].end])
+    world.chunks.put(new.name, DATA[layout[0].start : layout[-1].end])
     names = [placed.chunk.name for placed in layout]
     length = layout[-1].end - layout[0].start
-    segments.replace_chunks(SegmentHandle(NAME, False), layout[0].start, names, new, length)
+    segments.replace_chunks(NAME, layout[0].start, names, new, length)
     world.collect()
 
 
@@ -150,9 +144,7 @@ def test_a_reader_with_old_metadata_survives_that_chunks_are_replaced() -> None:
     replace_all(world, world.open())
     assert reads.read(NAME, 100, 200) == DATA[100:300]
     replace_all(world, world.open())
-    room = bytearray(500)
-    reads.read_into(NAME, 0, memoryview(room))
-    assert bytes(room) == DATA[:500]
+    assert reads.read(NAME, 0, 500) == DATA[:500]
     reads.close()
 
 
@@ -169,7 +161,7 @@ def test_a_reader_is_told_of_truncation_and_not_of_a_missing_chunk() -> None:
     world, reads = opened(SimulatedStore(), [10] * 50, ReadConfig(part=10))
     assert reads.read(NAME, 0, 500) == DATA[:500]
     segments = world.open()
-    segments.truncate(SegmentHandle(NAME, False), 105)
+    segments.truncate(NAME, 105)
     world.collect()
     error = refused(StoredSegmentTruncated, reads.read, NAME, 0, 200)
     assert (error.offset, error.start_offset) == (0, 105)
@@ -180,16 +172,16 @@ def test_a_reader_is_told_of_truncation_and_not_of_a_missing_chunk() -> None:
 def test_a_chunk_that_stays_away_is_damage() -> None:
     world, reads = opened(SimulatedStore(), [10] * 3, ReadConfig())
     (_, middle, _) = reads.layout(NAME)
-    world.chunks.store.delete([middle.chunk.name])
+    world.chunks.delete([middle.chunk.name])
     assert middle.chunk.name in str(refused(SegmentDamaged, reads.read, NAME, 0, 30))
     assert reads.read(NAME, 20, 10) == DATA[20:30]
     reads.close()
 
 
 def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     done = threading.Event()
     failures: list[object] = []
 
@@ -220,25 +212,25 @@ def test_readers_are_right_while_chunks_are_replaced_truncated_and_written() -> 
             assert record is not None
             yield record.start_offset, record.length
 
-    segments.write(handle, 0, repeated(0, 1000))
+    segments.write(NAME, 0, repeated(0, 1000))
     readers = [threading.Thread(target=read_on) for _ in range(3)]
     for reader in readers:
         reader.start()
     end, start = 1000, 0
     for turn in range(60):
         writer = world.open(turn + 2)  # each write a chunk of its own
-        handle = writer.open_write(NAME)
-        end += writer.write(handle, end, repeated(end, end + 100))
+        take_over(writer, NAME)
+        end += writer.write(NAME, end, repeated(end, end + 100))
         if turn % 5 == 4:
             layout = list(writer.layout(NAME))
             (new,) = writer.track_new_chunks(NAME, [layout[0].start])
-            world.chunks.create_with_content(new.name, repeated(layout[0].start, layout[-2].end))
+            world.chunks.put(new.name, repeated(layout[0].start, layout[-2].end))
             names = [placed.chunk.name for placed in layout[:-1]]
             length = layout[-2].end - layout[0].start
-            writer.replace_chunks(handle, layout[0].start, names, new, length)
+            writer.replace_chunks(NAME, layout[0].start, names, new, length)
         if turn % 7 == 6:
             start += 120
-            writer.truncate(handle, start)
+            writer.truncate(NAME, start)
         world.collect()
     done.set()
     for reader in readers:
@@ -260,16 +252,16 @@ def test_a_sequential_read_is_nearly_as_fast_as_the_files(tmp_path: Path) -> Non
     """1 GiB in 64 chunks, against reading the same files with the same number of threads and the same sizes."""
     size, count = 16 << 20, 64
     store = open_store(str(tmp_path))
-    world = World(ChunkStorage(store))
+    world = World(store)
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     content = os.urandom(1 << 20) * 16
     chunks = []
     for number in range(count):
         name = f"scope/stream/chunk{number:03d}"
         store.put(name, content)
         chunks.append(WrittenChunk(name, size))
-    segments.attach(handle, 0, chunks)
+    segments.attach(NAME, 0, chunks)
     config = ReadConfig()
     reads = SegmentReads(world.chunks, MemoryMetadataStore(world.table), config)
 

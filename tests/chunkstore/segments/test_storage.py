@@ -7,19 +7,17 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chunkstore import StorageUnavailable, open_store
+from chunkstore import StorageUnavailable, Store, open_store
 from chunkstore.checksums import block_checksums
 from chunkstore.chunk_names import made_for, new_chunk_name
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.errors import InvalidOffset, PutUnknown, StorageFull
 from chunkstore.garbage_collector import GarbageCollector
 from chunkstore.metadata.metadata_records import Record, RecordStatus, StoredSegmentRecord, segment_key
@@ -35,34 +33,36 @@ from chunkstore.segments.errors import (
     StoredSegmentExists,
     StoredSegmentTruncated,
 )
-from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentHandle, SegmentStorageConfig
+from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentStorageConfig
+from chunkstore.segments.system_changes import Appended, ChunkAdded, SystemChange, Truncated
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
 from chunkstore.testing.contracts import refused
-from chunkstore.testing.wrapping import Request
+from chunkstore.wrapping import Request
 from tests.support import limits
-from tests.support.chunk_contracts import is_stored
 from tests.support.flaky_metadata import FlakyMetadataStore
 from tests.support.garbage_queue import StoreGarbageQueue
-from tests.support.segment_contracts import DATA, NAME, OTHER, SegmentContract, World
+from tests.support.segment_contracts import DATA, NAME, OTHER, SegmentContract, World, take_over
 
 
 class TestSimulated(SegmentContract):
     @pytest.fixture(params=[True, False], ids=["appends", "does not append"])
-    def chunks(self, request: pytest.FixtureRequest) -> ChunkStorage:
-        return ChunkStorage(SimulatedStore(can_append=request.param))
+    def chunks(self, request: pytest.FixtureRequest) -> Store:
+        return SimulatedStore(can_append=request.param)
 
 
 class TestLocal(SegmentContract):
     @pytest.fixture(params=[True, False], ids=["appends", "does not append"])
-    def chunks(self, tmp_path: Path, request: pytest.FixtureRequest) -> ChunkStorage:
-        return ChunkStorage(open_store(str(tmp_path / "root")), appends=request.param)
+    def chunks(self, tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+        store = open_store(str(tmp_path / "root"))
+        store.can_append = request.param
+        return store
 
 
 class TestMemory(SegmentContract):
     @pytest.fixture
-    def chunks(self) -> Iterator[ChunkStorage]:
+    def chunks(self) -> Iterator[Store]:
         store = open_store(f"memory://{uuid.uuid4().hex}/root")
-        yield ChunkStorage(store)
+        yield store
         store.delete([info.path for info in store.list("")])
 
 
@@ -88,6 +88,10 @@ class SparseStore(WrappingStore):
         return call()
 
 
+def is_stored(store: Store, name: str) -> bool:
+    return any(info.path == name for info in store.list(""))
+
+
 def pattern(start: int, end: int) -> bytes:
     return bytes(at % 251 for at in range(start, end))
 
@@ -98,36 +102,36 @@ def sparse(size: int) -> WrittenChunk:
 
 @pytest.mark.parametrize("appends", [True, False])
 def test_huge_offsets(appends: bool) -> None:
-    world = World(ChunkStorage(SparseStore(SimulatedStore(can_append=appends))))
+    world = World(SparseStore(SimulatedStore(can_append=appends)))
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     size = (1 << 40) + 12345
     chunks = [sparse(size) for _ in range(40)]
-    segments.attach(handle, 0, chunks)
+    segments.attach(NAME, 0, chunks)
     end = 40 * size
-    assert segments.write(handle, end, DATA) == 1000
+    assert segments.write(NAME, end, DATA) == 1000
     assert segments.info(NAME).length == end + 1000
     for number in (0, 1, 7, 39):
         at = number * size
-        assert segments.read(handle, at, 10) == pattern(0, 10)
-        assert segments.read(handle, at + (1 << 40), 200) == pattern(1 << 40, (1 << 40) + 200)
-    assert segments.read(handle, 7 * size - 5, 10) == pattern(size - 5, size) + pattern(0, 5)
-    assert segments.read(handle, end - 5, 1005) == pattern(size - 5, size) + DATA
-    assert b"".join(segments.scan(handle, end - 300, end + 10)) == pattern(size - 300, size) + DATA[:10]
-    segments.truncate(handle, 7 * size)
-    segments.truncate(handle, 8 * size + 3)
-    assert segments.read(handle, 8 * size + 3, 10) == pattern(3, 13)
-    error = refused(StoredSegmentTruncated, segments.read, handle, 8 * size + 2, 10)
+        assert segments.read(NAME, at, 10) == pattern(0, 10)
+        assert segments.read(NAME, at + (1 << 40), 200) == pattern(1 << 40, (1 << 40) + 200)
+    assert segments.read(NAME, 7 * size - 5, 10) == pattern(size - 5, size) + pattern(0, 5)
+    assert segments.read(NAME, end - 5, 1005) == pattern(size - 5, size) + DATA
+    assert b"".join(segments.scan(NAME, end - 300, end + 10)) == pattern(size - 300, size) + DATA[:10]
+    segments.truncate(NAME, 7 * size)
+    segments.truncate(NAME, 8 * size + 3)
+    assert segments.read(NAME, 8 * size + 3, 10) == pattern(3, 13)
+    error = refused(StoredSegmentTruncated, segments.read, NAME, 8 * size + 2, 10)
     assert (error.offset, error.start_offset) == (8 * size + 2, 8 * size + 3)
-    assert refused(BadStoredOffset, segments.write, handle, end, b"x").expected == end + 1000
-    source = segments.create(OTHER)
-    segments.attach(source, 0, [sparse(size)])
-    segments.seal(source)
-    segments.concat(handle, end + 1000, OTHER)
-    assert segments.read(handle, end + 1000 + size - 4, 4) == pattern(size - 4, size)
+    assert refused(BadStoredOffset, segments.write, NAME, end, b"x").expected == end + 1000
+    segments.create(OTHER)
+    segments.attach(OTHER, 0, [sparse(size)])
+    segments.seal(OTHER)
+    segments.concat(NAME, end + 1000, OTHER)
+    assert segments.read(NAME, end + 1000 + size - 4, 4) == pattern(size - 4, size)
     successor = world.open(2)
-    assert successor.write(successor.open_write(NAME), end + 1000 + size, b"end") == 3
-    assert successor.read(handle, end + 1000 + size - 1, 4) == pattern(size - 1, size) + b"end"
+    assert successor.write(NAME, end + 1000 + size, b"end") == 3
+    assert successor.read(NAME, end + 1000 + size - 1, 4) == pattern(size - 1, size) + b"end"
 
 
 # -- what it costs
@@ -157,57 +161,69 @@ def counted(world: World, epoch: int = 1) -> tuple[ChunkedSegmentStorage, Counte
     return ChunkedSegmentStorage(world.chunks, metadata, world.queue, epoch), metadata
 
 
+def test_without_appends_each_write_is_a_chunk() -> None:
+    world = World(SimulatedStore(can_append=True))
+    for appends, chunks in ((True, 1), (False, 3)):
+        segments = world.open(config=SegmentStorageConfig(appends=appends))
+        name = f"scope/{appends}"
+        segments.create(name)
+        for offset in range(3):
+            segments.write(name, offset, b"x")
+        assert len(list(segments.layout(name))) == chunks
+
+
 def test_an_offset_among_100_000_chunks_is_found_with_three_records() -> None:
-    world = World(ChunkStorage(SparseStore(SimulatedStore())))
+    world = World(SparseStore(SimulatedStore()))
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     for start in range(0, 100_000, 10_000):
-        segments.attach(handle, start * 100, [sparse(100) for _ in range(10_000)])
-    segments.truncate(handle, 100 * 1234 + 56)
+        segments.attach(NAME, start * 100, [sparse(100) for _ in range(10_000)])
+    segments.truncate(NAME, 100 * 1234 + 56)
     for offset in (123_456, 123_500, 5_000_000, 5_000_099, 9_999_899, 9_999_900, 9_999_999):
         cold, metadata = counted(world)
-        (extent,) = cold.reads.extents(NAME, offset, 1)
-        assert extent.start == offset % 100
+        assert cold.read(NAME, offset, 1) == pattern(offset % 100, offset % 100 + 1)
         assert metadata.loaded <= 3
     cold, metadata = counted(world)
-    assert cold.read(handle, 5_000_050, 100) == pattern(50, 100) + pattern(0, 50)
+    assert cold.read(NAME, 5_000_050, 100) == pattern(50, 100) + pattern(0, 50)
     assert metadata.loaded <= 4  # the one more chunk
 
 
 def test_many_merges_leave_few_index_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     limits.chunks_per_index_block(monkeypatch, 100)
-    world = World(ChunkStorage(SparseStore(SimulatedStore())))
+    world = World(SparseStore(SimulatedStore()))
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     for number in range(250):
-        segments.attach(segments.create(OTHER), 0, [sparse(7)])
-        segments.seal(SegmentHandle(OTHER, False))
-        segments.concat(handle, 7 * number, OTHER)
+        segments.create(OTHER)
+        segments.attach(OTHER, 0, [sparse(7)])
+        segments.seal(OTHER)
+        segments.concat(NAME, 7 * number, OTHER)
     with MemoryMetadataStore(world.table).begin() as transaction:
         record = transaction.segment(NAME)
     assert record is not None and len(record.blocks) == 3
     for offset in (0, 350, 700, 701, 250 * 7 - 1):
         cold, metadata = counted(world)
-        assert cold.read(handle, offset, 1) == pattern(offset % 7, offset % 7 + 1)
+        assert cold.read(NAME, offset, 1) == pattern(offset % 7, offset % 7 + 1)
         assert metadata.loaded <= 3
 
 
 def merge(world: World, size: int, chunk_count: int) -> tuple[Counter[str], int, int, float]:
     """What it costs to merge a segment of this size: requests, records loaded and stored, and seconds."""
     segments = world.open()
-    target, source = segments.create(NAME), segments.create(OTHER)
-    segments.write(target, 0, DATA)
-    segments.attach(source, 0, [sparse(size // chunk_count) for _ in range(chunk_count)])
-    segments.seal(source)
+    segments.create(NAME)
+    segments.create(OTHER)
+    segments.write(NAME, 0, DATA)
+    segments.attach(OTHER, 0, [sparse(size // chunk_count) for _ in range(chunk_count)])
+    segments.seal(OTHER)
     cold, metadata = counted(world)
-    store = world.chunks.store
+    store = world.chunks
     assert isinstance(store, CountingStore)
     store.reset()
     started = time.perf_counter()
-    cold.concat(target, 1000, OTHER)
+    cold.concat(NAME, 1000, OTHER)
     seconds = time.perf_counter() - started
     assert cold.info(NAME).length == 1000 + size
-    cold.delete(target)
+    cold.delete(NAME)
     counts = store.counts
     counts["put"] -= 1  # of the deletion
     return counts, metadata.loaded, metadata.stored, seconds
@@ -215,7 +231,7 @@ def merge(world: World, size: int, chunk_count: int) -> tuple[Counter[str], int,
 
 def test_a_gigabyte_is_merged_like_a_kilobyte() -> None:
     def world() -> World:
-        return World(ChunkStorage(CountingStore(SparseStore(SimulatedStore()))))
+        return World(CountingStore(SparseStore(SimulatedStore())))
 
     large, small = list[float](), list[float]()
     for _ in range(40):
@@ -231,13 +247,13 @@ def test_a_gigabyte_is_merged_like_a_kilobyte() -> None:
 
 def test_a_write_to_an_open_chunk_is_one_request() -> None:
     store = CountingStore(SimulatedStore())
-    world = World(ChunkStorage(store))
+    world = World(store)
     segments = world.open()
-    handle = segments.create(NAME)
-    segments.write(handle, 0, DATA)
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA)
     store.reset()
     for at in range(1000, 2000, 100):
-        segments.write(handle, at, DATA[:100])
+        segments.write(NAME, at, DATA[:100])
     assert store.counts == Counter(append=10)
 
 
@@ -248,56 +264,56 @@ def test_a_write_to_an_open_chunk_is_one_request() -> None:
 @pytest.mark.parametrize("number", range(1, 5))
 def test_a_failed_write_changes_nothing_and_may_be_repeated(number: int, when: Any) -> None:
     store = FaultStore(SimulatedStore(), verbs={"put", "append"})
-    world = World(ChunkStorage(store))
+    world = World(store)
     segments = world.open()
-    handle = segments.create(NAME, 600)
-    segments.write(handle, 0, DATA[:100])
+    segments.create(NAME, 600)
+    segments.write(NAME, 0, DATA[:100])
     store.passed, store.plan = 0, fail_at(number, when)
-    refused(StorageUnavailable, segments.write, handle, 100, DATA + DATA[:500])
+    refused(StorageUnavailable, segments.write, NAME, 100, DATA + DATA[:500])
     assert segments.info(NAME).length == 100
-    assert segments.write(handle, 100, DATA + DATA[:500]) == 1500
-    assert segments.read(handle, 0, 1600) == world.content(segments, NAME) == DATA[:100] + DATA + DATA[:500]
+    assert segments.write(NAME, 100, DATA + DATA[:500]) == 1500
+    assert segments.read(NAME, 0, 1600) == world.content(segments, NAME) == DATA[:100] + DATA + DATA[:500]
     world.collect()
     assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
 
 
 @pytest.mark.parametrize("lost", ["fail_before", "fail_after"])
 def test_a_commit_of_unknown_outcome_is_seen_in_the_info(lost: str) -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     metadata = FlakyMetadataStore(world.table)
     segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, clock=lambda: world.now)
-    handle = segments.create(NAME)
-    segments.write(handle, 0, DATA)
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA)
     setattr(metadata, lost, 1.0)
-    refused(PutUnknown, segments.write, handle, 1000, DATA)
+    refused(PutUnknown, segments.write, NAME, 1000, DATA)
     setattr(metadata, lost, 0.0)
     length = segments.info(NAME).length
     assert length == (1000 if lost == "fail_before" else 2000)
-    segments.write(handle, length, b"end")
-    assert segments.read(handle, 0, length + 3) == DATA * (length // 1000) + b"end"
+    segments.write(NAME, length, b"end")
+    assert segments.read(NAME, 0, length + 3) == DATA * (length // 1000) + b"end"
     world.collect()
     assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
 
 
 def test_a_chunk_that_lost_bytes_is_not_added_to() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     segments = world.open()
-    handle = segments.create(NAME)
-    segments.write(handle, 0, DATA[:100])
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:100])
     (placed,) = segments.layout(NAME)
-    world.chunks.store.put(placed.chunk.name, DATA[:90])
-    assert refused(InvalidOffset, segments.write, handle, 100, b"x").expected == 90
-    segments.write(handle, 100, DATA[100:200])
-    assert segments.read(handle, 100, 100) == DATA[100:200]
+    world.chunks.put(placed.chunk.name, DATA[:90])
+    assert refused(InvalidOffset, segments.write, NAME, 100, b"x").expected == 90
+    segments.write(NAME, 100, DATA[100:200])
+    assert segments.read(NAME, 100, 100) == DATA[100:200]
     assert len(list(segments.layout(NAME))) == 2
 
 
 @pytest.mark.parametrize("damage", ["a request is lost", "the chunk is short", "the segment changes meanwhile"])
 def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pytest.LogCaptureFixture) -> None:
     store = FaultStore(SimulatedStore(), verbs={"read"})
-    world = World(ChunkStorage(store))
+    world = World(store)
     segments = world.open()
-    handle = world.make(segments, NAME, [150, 10])
+    world.make(segments, NAME, [150, 10])
     first = next(segments.layout(NAME)).chunk.name
     match damage:
         case "a request is lost":
@@ -306,15 +322,14 @@ def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pyte
             store.inner.put(first, DATA[:145])
         case _:
             rival = world.open()
-            rival_handle = rival.open_write(NAME)
-            store.plan = lambda at, request: rival.truncate(rival_handle, 141) if at == 1 else None
-    segments.truncate(handle, 140)
+            store.plan = lambda at, request: rival.truncate(NAME, 141) if at == 1 else None
+    segments.truncate(NAME, 140)
     assert "is not relocated" in caplog.text
     start = segments.info(NAME).start_offset
     assert start in (140, 141)
-    assert segments.read(handle, 150, 10) == DATA[150:160]
+    assert segments.read(NAME, 150, 10) == DATA[150:160]
     if damage != "the chunk is short":
-        assert segments.read(handle, start, 10) == DATA[start : start + 10]
+        assert segments.read(NAME, start, 10) == DATA[start : start + 10]
     store.plan = None
     world.collect()
     assert world.stored_chunks() == {placed.chunk.name for placed in segments.layout(NAME)}
@@ -322,14 +337,14 @@ def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pyte
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_what_is_relocated_is_checked_and_keeps_checksums(damaged: bool, caplog: pytest.LogCaptureFixture) -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     segments = world.open()
-    handle = segments.create(NAME)
-    segments.write(handle, 0, DATA[:150])
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:150])
     [whole] = segments.layout(NAME)
     if damaged:
-        world.chunks.store.put(whole.chunk.name, b"?" + DATA[1:150])
-    segments.truncate(handle, 140)
+        world.chunks.put(whole.chunk.name, b"?" + DATA[1:150])
+    segments.truncate(NAME, 140)
     [left] = segments.layout(NAME)
     if damaged:
         assert left.chunk == whole.chunk and "fails its checksums" in caplog.text
@@ -339,12 +354,15 @@ def test_what_is_relocated_is_checked_and_keeps_checksums(damaged: bool, caplog:
 
 
 def test_a_segment_that_appears_while_it_is_created_is_kept() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     metadata = MemoryMetadataStore(world.table)
     rival = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1)
-    slow = ChunkedSegmentStorage(
-        world.chunks, metadata, world.queue, 1, adopter=lambda name: rival.create(name) is None
-    )
+
+    def adopt(name: str) -> bool:
+        rival.create(name)
+        return False
+
+    slow = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, adopter=adopt)
     refused(StoredSegmentExists, slow.create, NAME)
     assert rival.exists(NAME)
     slow.close()
@@ -360,30 +378,30 @@ class FullStore(WrappingStore):
 
 
 def test_a_full_storage_is_told_with_the_segment() -> None:
-    segments = World(ChunkStorage(FullStore(SimulatedStore()))).open()
-    handle = segments.create(NAME)
-    error = refused(SegmentStorageFull, segments.write, handle, 0, b"x")
+    segments = World(FullStore(SimulatedStore())).open()
+    segments.create(NAME)
+    error = refused(SegmentStorageFull, segments.write, NAME, 0, b"x")
     assert error.segment == NAME and "no space left" in str(error)
 
 
 def test_an_instance_that_the_log_has_fenced_is_told() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     metadata = FlakyMetadataStore(world.table)
     segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1)
-    handle = segments.create(NAME)
+    segments.create(NAME)
     metadata.fence = StorageNotPrimary(NAME, 2, 1)
-    refused(StorageNotPrimary, segments.write, handle, 0, b"x")
+    refused(StorageNotPrimary, segments.write, NAME, 0, b"x")
 
 
 def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
-    handle = world.open().create(NAME)
+    world = World(SimulatedStore())
+    world.open().create(NAME)
 
     def write(mark: bytes) -> int:
         segments, written = world.open(), 0
         while written < 30:
             try:
-                segments.write(handle, segments.info(NAME).length, mark * 10)
+                segments.write(NAME, segments.info(NAME).length, mark * 10)
                 written += 1
             except (ConcurrentModification, BadStoredOffset):
                 segments._metadata.evict_all()
@@ -392,7 +410,7 @@ def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(write, [b"a", b"b"])) == [30, 30]
     segments = world.open()
-    content = segments.read(handle, 0, 600)
+    content = segments.read(NAME, 0, 600)
     pieces = [content[at : at + 10] for at in range(0, 600, 10)]
     assert Counter(pieces) == {b"a" * 10: 30, b"b" * 10: 30}
     assert world.content(segments, NAME) == content
@@ -400,58 +418,59 @@ def test_two_instances_of_one_epoch_never_mix_their_bytes() -> None:
 
 def test_a_chunk_of_another_instance_of_the_epoch_is_not_added_to() -> None:
     """Each has made a chunk of the segment, and knows the other's by the metadata."""
-    world = World(ChunkStorage(SimulatedStore(can_append=True)))
+    world = World(SimulatedStore(can_append=True))
     one, other = MemoryMetadataStore(world.table), MemoryMetadataStore(world.table)
     mine, yours = (ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1) for metadata in (one, other))
-    handle = mine.create(NAME)
-    mine.write(handle, 0, b"mine")
-    yours.write(handle, 4, b"yours")
+    mine.create(NAME)
+    mine.write(NAME, 0, b"mine")
+    yours.write(NAME, 4, b"yours")
     one.evict_all()
-    mine.write(handle, 9, b"mine")
+    mine.write(NAME, 9, b"mine")
     assert [placed.chunk.length for placed in mine.layout(NAME)] == [4, 5, 4]
 
 
 def test_checksums_of_a_chunk_go_on_as_it_is_added_to() -> None:
-    world = World(ChunkStorage(SimulatedStore(can_append=True)))
+    world = World(SimulatedStore(can_append=True))
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     for start in (0, 100, 350):
-        segments.write(handle, start, DATA[start : start + 250 if start else 100])
+        segments.write(NAME, start, DATA[start : start + 250 if start else 100])
     (placed,) = segments.layout(NAME)
     assert placed.chunk.checksums == block_checksums(DATA[:600])
 
 
 def test_who_met_a_list_that_was_changed_sees_the_new_one_next_time() -> None:
     """Its record of the segment is old, and leads to a chunk that another instance has taken out."""
-    world = World(ChunkStorage(SimulatedStore()))
-    handle = world.make(world.open(), NAME, [100, 100, 100])
+    world = World(SimulatedStore())
+    world.make(world.open(), NAME, [100, 100, 100])
     late = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(world.table), world.queue, 1)
     assert late.info(NAME).start_offset == 0
-    world.open().truncate(handle, 100)
+    world.open().truncate(NAME, 100)
     world.collect()
-    refused(ConcurrentModification, late.truncate, handle, 250)
-    late.truncate(handle, 250)
-    assert late.read(handle, 250, 50) == DATA[250:300]
+    refused(ConcurrentModification, late.truncate, NAME, 250)
+    late.truncate(NAME, 250)
+    assert late.read(NAME, 250, 50) == DATA[250:300]
 
 
 def test_threads_change_one_segment_one_after_the_other() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     segments = world.open()
-    handle = segments.create(NAME)
+    segments.create(NAME)
     lock = threading.Lock()
     ends = iter(range(0, 400, 10))
 
     def write(_: int) -> None:
         with lock:  # offsets are given in order; the commits of several segments run at once
-            segments.write(handle, next(ends), DATA[:10])
+            segments.write(NAME, next(ends), DATA[:10])
         name = f"scope/{uuid.uuid4()}"
-        segments.write(segments.create(name), 0, DATA)
+        segments.create(name)
+        segments.write(name, 0, DATA)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(40)))
     assert segments.info(NAME).length == 400
     assert all(info.length in (400, 1000) for info in segments.list())
-    assert not segments._locks._locks
+    assert not segments._locks._owners
 
 
 # -- claims of what others wrote
@@ -459,10 +478,10 @@ def test_threads_change_one_segment_one_after_the_other() -> None:
 
 def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
     """Old versions of the original recorded a chunk's length late; newer ones and we say that we do not."""
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     segments = world.open()
-    handle = segments.create(NAME)
-    segments.write(handle, 0, DATA)
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA)
     (placed,) = segments.layout(NAME)
     assert world.metadata is not None
     with world.metadata.begin(segment_key(NAME)) as transaction:
@@ -472,17 +491,17 @@ def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
         layout.save()
         transaction.commit()
     successor = world.open(2)
-    successor.open_write(NAME)
+    take_over(successor, NAME)
     assert successor.info(NAME).length == 1000
-    assert successor.read(handle, 0, 1000) == DATA
-    world.chunks.store.append(placed.chunk.name, 1000, b"of a zombie")
+    assert successor.read(NAME, 0, 1000) == DATA
+    world.chunks.append(placed.chunk.name, 1000, b"of a zombie")
     third = world.open(3)
-    third.open_write(NAME)
+    take_over(third, NAME)
     assert third.info(NAME).length == 1000
 
 
 def test_a_segment_without_metadata_may_be_adopted() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     donor = world.open()
     metadata = MemoryMetadataStore()
     asked = []
@@ -499,8 +518,8 @@ def test_a_segment_without_metadata_may_be_adopted() -> None:
     segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 5, adopter=adopt)
     assert segments.exists(NAME) and not segments.exists(OTHER)
     assert asked == [NAME, OTHER]
-    segments.write(segments.open_write(NAME), 0, DATA)
-    assert segments.read(SegmentHandle(NAME, True), 0, 1000) == DATA
+    segments.write(NAME, 0, DATA)
+    assert segments.read(NAME, 0, 1000) == DATA
     assert not donor.exists(NAME)
 
 
@@ -511,53 +530,43 @@ class Journal:
     """Remembers what it was told, and may fail."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[Any, ...]] = []
+        self.records: list[SystemChange] = []
         self.failing = False
 
-    def batch(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def chunk_added(self, *record: Any) -> None:
-        self._record("chunk_added", *record)
-
-    def appended(self, *record: Any) -> None:
-        self._record("appended", *record)
-
-    def truncated(self, *record: Any) -> None:
-        self._record("truncated", *record)
-
-    def _record(self, *record: Any) -> None:
+    def record(self, changes: Sequence[SystemChange]) -> None:
         if self.failing:
             raise StorageUnavailable("the journal is not there")
-        self.records.append(record)
+        self.records += changes
 
 
 SYSTEM = "_system/containers/metadata_0"
 
 
 def test_system_segments_are_pinned_and_journaled() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     journal = Journal()
     metadata = MemoryMetadataStore(world.table)
-    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, journal=journal, clock=lambda: world.now)
-    handle = segments.create(SYSTEM, 600)
-    segments.write(handle, 0, DATA[:500])
-    segments.write(handle, 500, DATA[500:800])
+    segments = ChunkedSegmentStorage(
+        world.chunks, metadata, world.queue, 1, journal=journal.record, clock=lambda: world.now
+    )
+    segments.create(SYSTEM, 600)
+    segments.write(SYSTEM, 0, DATA[:500])
+    segments.write(SYSTEM, 500, DATA[500:800])
     first, second = (placed.chunk.name for placed in segments.layout(SYSTEM))
     assert journal.records == [
-        ("chunk_added", SYSTEM, first, None, 0),
-        ("appended", SYSTEM, first, 0, 500),
-        ("appended", SYSTEM, first, 500, 100),
-        ("chunk_added", SYSTEM, second, first, 600),
-        ("appended", SYSTEM, second, 0, 200),
+        ChunkAdded(SYSTEM, first, None, 0),
+        Appended(SYSTEM, first, 0, 500),
+        Appended(SYSTEM, first, 500, 100),
+        ChunkAdded(SYSTEM, second, first, 600),
+        Appended(SYSTEM, second, 0, 200),
     ]
     assert not world.table.rows
     del journal.records[:]
-    segments.truncate(handle, 650)
-    segments.truncate(handle, 800)
+    segments.truncate(SYSTEM, 650)
+    segments.truncate(SYSTEM, 800)
     assert journal.records == [
-        ("truncated", SYSTEM, 650, second, 600),
-        ("truncated", SYSTEM, 800, None, 800),
+        Truncated(SYSTEM, 650, second, 600),
+        Truncated(SYSTEM, 800, None, 800),
     ]
     kept = GarbageCollector(world.chunks, metadata, world.queue).run_once(world.now + 61)
     assert kept.retried == 4 and is_stored(world.chunks, first)  # nobody could make a snapshot
@@ -565,28 +574,28 @@ def test_system_segments_are_pinned_and_journaled() -> None:
     options: dict[str, Any] = {"snapshot": lambda: snapshots.append(1)}
     GarbageCollector(world.chunks, metadata, world.queue, **options).run_once(world.now + 122)
     assert not is_stored(world.chunks, first) and not is_stored(world.chunks, second) and snapshots
-    attach = partial(segments.attach, handle, 800, [WrittenChunk("a", 1)])
-    for call in (partial(segments.seal, handle), partial(segments.delete, handle), attach):
+    attach = partial(segments.attach, SYSTEM, 800, [WrittenChunk("a", 1)])
+    for call in (partial(segments.seal, SYSTEM), partial(segments.delete, SYSTEM), attach):
         assert refused(SegmentUnsupported, call).segment == SYSTEM
     segments.create(NAME)
-    refused(SegmentUnsupported, segments.concat, SegmentHandle(SYSTEM, False), 800, NAME)
+    refused(SegmentUnsupported, segments.concat, SYSTEM, 800, NAME)
 
 
 def test_what_the_journal_did_not_take_did_not_happen() -> None:
-    world = World(ChunkStorage(SimulatedStore()))
+    world = World(SimulatedStore())
     journal = Journal()
-    segments = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(), world.queue, 1, journal=journal)
-    handle = segments.create(SYSTEM)
-    segments.write(handle, 0, DATA[:100])
+    segments = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(), world.queue, 1, journal=journal.record)
+    segments.create(SYSTEM)
+    segments.write(SYSTEM, 0, DATA[:100])
     journal.failing = True
-    refused(StorageUnavailable, segments.write, handle, 100, DATA[100:200])
-    refused(StorageUnavailable, segments.truncate, handle, 50)
+    refused(StorageUnavailable, segments.write, SYSTEM, 100, DATA[100:200])
+    refused(StorageUnavailable, segments.truncate, SYSTEM, 50)
     assert (segments.info(SYSTEM).length, segments.info(SYSTEM).start_offset) == (100, 0)
     journal.failing = False
-    segments.write(handle, 100, DATA[100:200])
+    segments.write(SYSTEM, 100, DATA[100:200])
     first, second = (placed.chunk.name for placed in segments.layout(SYSTEM))
-    assert journal.records[-2:] == [("chunk_added", SYSTEM, second, first, 100), ("appended", SYSTEM, second, 0, 100)]
-    assert segments.read(handle, 0, 200) == DATA[:200]
+    assert journal.records[-2:] == [ChunkAdded(SYSTEM, second, first, 100), Appended(SYSTEM, second, 0, 100)]
+    assert segments.read(SYSTEM, 0, 200) == DATA[:200]
 
 
 # -- names
@@ -623,38 +632,39 @@ class StoreWithCompanions(MemoryMetadataStore):
 
 
 def test_each_change_hands_on_its_companions() -> None:
-    chunks, metadata = ChunkStorage(SimulatedStore(can_append=True)), StoreWithCompanions()
-    queue = StoreGarbageQueue(chunks.store, 0)
+    chunks, metadata = SimulatedStore(can_append=True), StoreWithCompanions()
+    queue = StoreGarbageQueue(chunks, 0)
     config = SegmentStorageConfig(relocate_min=100)
     segments = ChunkedSegmentStorage(chunks, metadata, queue, 1, config)
-    handle, source = segments.create(NAME), segments.create(OTHER)
-    chunks.create_with_content("attached", b"attached")
+    segments.create(NAME)
+    segments.create(OTHER)
+    chunks.put("attached", b"attached")
     metadata.taken()
-    segments.write(handle, 0, DATA, with_operations=["write"])
-    segments.attach(handle, 1000, [WrittenChunk("attached", 8)], with_operations=["attach"])
-    segments.write(source, 0, DATA, with_operations=["source"])
-    segments.seal(source, with_operations=["seal"])
-    segments.concat(handle, 1008, OTHER, with_operations=["concat"])
+    segments.write(NAME, 0, DATA, with_operations=["write"])
+    segments.attach(NAME, 1000, [WrittenChunk("attached", 8)], with_operations=["attach"])
+    segments.write(OTHER, 0, DATA, with_operations=["source"])
+    segments.seal(OTHER, with_operations=["seal"])
+    segments.concat(NAME, 1008, OTHER, with_operations=["concat"])
     assert metadata.taken() == [(True, [name]) for name in ("write", "attach", "source", "seal", "concat")]
-    segments.truncate(handle, 10, with_operations=["truncate"])
+    segments.truncate(NAME, 10, with_operations=["truncate"])
     assert metadata.taken() == [(True, ["truncate"])]
-    segments.truncate(handle, 900, with_operations=["relocate"])  # which copies the rest of the first chunk
+    segments.truncate(NAME, 900, with_operations=["relocate"])  # which copies the rest of the first chunk
     assert metadata.taken() == [(True, ["relocate"])] * 2
-    segments.delete(handle, with_operations=["delete"])
+    segments.delete(NAME, with_operations=["delete"])
     assert metadata.taken() == [(True, ["delete"])]
 
 
 def test_companions_of_a_change_that_has_nothing_to_change_happen() -> None:
     metadata = StoreWithCompanions()
-    chunks = ChunkStorage(SimulatedStore())
-    segments = ChunkedSegmentStorage(chunks, metadata, StoreGarbageQueue(chunks.store, 0), 1)
-    handle = segments.create(NAME, start_offset=7)
+    chunks = SimulatedStore()
+    segments = ChunkedSegmentStorage(chunks, metadata, StoreGarbageQueue(chunks, 0), 1)
+    segments.create(NAME, start_offset=7)
     metadata.taken()
-    segments.truncate(handle, 5, with_operations=["truncate"])
-    segments.write(handle, 7, b"", with_operations=["write"])
-    segments.attach(handle, 7, [], with_operations=["attach"])
+    segments.truncate(NAME, 5, with_operations=["truncate"])
+    segments.write(NAME, 7, b"", with_operations=["write"])
+    segments.attach(NAME, 7, [], with_operations=["attach"])
     assert metadata.taken() == [(False, ["truncate"]), (False, ["write"]), (False, ["attach"])]
-    segments.truncate(handle, 5)
-    segments.write(handle, 7, b"")
-    segments.attach(handle, 7, [])
+    segments.truncate(NAME, 5)
+    segments.write(NAME, 7, b"")
+    segments.attach(NAME, 7, [])
     assert metadata.taken() == []

@@ -25,7 +25,7 @@ import pytest
 
 from chunkstore import ObjectNotFound, Store, open_store
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.admin import orphans
 from engine.admin.verify import verify
 from engine.logs import frames

@@ -16,7 +16,7 @@ from chunkstore import Store, open_store
 from chunkstore.paths import container_folder, is_log
 from chunkstore.port import Parts
 from chunkstore.testing import FaultStore, Request, SimulatedStore, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.admin.backups import back_up, copy_container, restore
 from engine.admin.orphans import expire_orphans, find_orphans
 from engine.errors import DataCorruption

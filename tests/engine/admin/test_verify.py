@@ -16,7 +16,7 @@ from chunkstore import Store
 from chunkstore.metadata.metadata_records import StoredSegmentRecord
 from chunkstore.paths import is_log
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import WRITES
+from chunkstore.wrapping import WRITES
 from engine.admin.checks.findings import Finding, Findings, Problem, Severity
 from engine.admin.checks.object_index import Expected, ObjectIndex, ObjectKind
 from engine.admin.checks.reference_counts import extent_problems, state_problems

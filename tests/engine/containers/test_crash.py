@@ -18,7 +18,7 @@ from chunkstore import PutUnknown, StorageError, Store
 from chunkstore.paths import is_log
 from chunkstore.testing import WRITES, Crashed, FaultStore, Request, SimulatedExecutor, WrappingStore, crash_at, fail_at
 from chunkstore.testing.faults import When
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.state.index_records import RECORD_SIZE, IndexRecords

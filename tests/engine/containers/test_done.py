@@ -11,7 +11,7 @@ from chunkstore.errors import StorageError, StorageUnavailable
 from chunkstore.paths import is_log
 from chunkstore.port import Store
 from chunkstore.testing import Crashed, FaultStore, Request, WrappingStore, crash_at
-from chunkstore.testing.wrapping import WRITES, Result
+from chunkstore.wrapping import WRITES, Result
 from engine.containers.container import Container
 from engine.errors import ContainerOffline, FlushIncomplete, FlushOvertaken
 from engine.state.operations import AbortCycle, BeginCycle

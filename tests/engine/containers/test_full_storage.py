@@ -10,7 +10,7 @@ import pytest
 from chunkstore.errors import StorageError, StorageFull
 from chunkstore.port import Store
 from chunkstore.testing import Request, SimulatedStore, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.settings import Settings
 from engine.storage.object_reads import Stores

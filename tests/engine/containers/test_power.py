@@ -19,7 +19,6 @@ import pytest
 
 from chunkstore import StorageRefused, open_store
 from chunkstore.chunk_names import new_chunk_name
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.paths import ROOT, container_folder
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, FrameDamaged, LogLost, SegmentNotFound
@@ -92,8 +91,8 @@ def batch(container: Container, number: int) -> list[Operation]:
     guard = UpdateAttributes("s", (number_of(number),))
     if number % 2:
         return [guard, Append("s", Payload(text(number)))]
-    chunks = ChunkStorage(container.stores.chunks)
-    extents = write_chunk(chunks.store, new_chunk_name("s", 0, 0), [[text(number)]])
+    chunks = container.stores.chunks
+    extents = write_chunk(chunks, new_chunk_name("s", 0, 0), [[text(number)]])
     return [guard, Append("s", tuple(extents))]
 
 

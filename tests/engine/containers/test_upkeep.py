@@ -14,7 +14,7 @@ from chunkstore import open_store
 from chunkstore.metrics import default_metrics
 from chunkstore.paths import container_folder
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, Request, SimulatedStore, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.admin.inspection import describe_container
 from engine.containers.container import Container
 from engine.errors import FlushIncomplete, FlushOvertaken

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chunkstore import open_store
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
 from engine.errors import BadOffset, OutcomeUnknown
 from engine.logs.transaction import Transaction, wake_next

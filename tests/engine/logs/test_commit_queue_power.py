@@ -19,7 +19,7 @@ import pytest
 
 from chunkstore import Store, open_store
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from tests.engine.logs.company import Company, OnFolder, S, appended, carried
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns

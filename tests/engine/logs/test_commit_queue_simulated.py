@@ -11,7 +11,7 @@ import pytest
 
 from chunkstore import StorageError, StorageFull, StorageRefused, StorageUnavailable, Store
 from chunkstore.testing import Request, SimulatedStore, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.logs.frames import START
 from engine.logs.log import BELLS_AHEAD, InlineExecutor, Log, address_of, frames_folder
 from tests.bench.simulated_writers import Company

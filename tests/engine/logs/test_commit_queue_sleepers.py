@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from chunkstore.testing import FaultStore, Request
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.errors import OutcomeUnknown
 from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.engine.logs.producers import Producer, check, finish, make_segments, take_turns

@@ -12,7 +12,7 @@ from chunkstore import PutUnknown, StorageError, StorageUnavailable, Store
 from chunkstore.port import joined
 from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault, Plan
-from chunkstore.testing.wrapping import Result, WrappingStore
+from chunkstore.wrapping import Result, WrappingStore
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position

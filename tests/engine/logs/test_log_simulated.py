@@ -18,7 +18,7 @@ import pytest
 
 from chunkstore import Outcome, PutUnknown, StorageError, StorageUnavailable
 from chunkstore.testing import Request, SimulatedExecutor, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, EngineError, OutcomeUnknown
 from engine.logs.frames import Frame

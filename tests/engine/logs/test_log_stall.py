@@ -21,7 +21,7 @@ import pytest
 
 from chunkstore import Store, open_store, stamps
 from chunkstore.testing import Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import EngineError
 from engine.logs.log import Log

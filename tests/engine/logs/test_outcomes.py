@@ -23,7 +23,7 @@ from chunkstore import ObjectNotFound, StorageUnavailable
 from chunkstore.errors import StorageFull
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, fail_at
 from chunkstore.testing.faults import Fault, When
-from chunkstore.testing.wrapping import Request, Result, WrappingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
 from engine.containers.maintenance_scheduler import MaintenanceScheduler
 from engine.errors import (

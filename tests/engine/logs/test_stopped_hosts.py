@@ -8,7 +8,7 @@ import pytest
 
 from chunkstore import Store, stamps
 from chunkstore.testing import CountingStore, Request, WrappingStore
-from chunkstore.testing.wrapping import Result
+from chunkstore.wrapping import Result
 from engine.containers.container import Container
 from engine.errors import OutcomeUnknown
 from engine.settings import Settings

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 import pytest
 
 from chunkstore import open_store
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.metadata.garbage_queue import GarbageKind
 from chunkstore.metadata.metadata_records import Record
 from chunkstore.metadata.store import MetadataStore, WithOperations
@@ -104,7 +103,7 @@ def simulation() -> Simulation:
 
 def segments_of(container: Container) -> ChunkedSegmentStorage:
     """The segments in LTS as a flush cycle changes them."""
-    chunks = ChunkStorage(container.stores.chunks)
+    chunks = container.stores.chunks
     return ChunkedSegmentStorage(chunks, container.records, ContainerGarbage(container.log, announce=False), 1)
 
 
@@ -112,9 +111,9 @@ def test_a_change_and_its_companions_are_one_append(simulation: Simulation) -> N
     container = simulation.open()
     container.create_segment("s")
     segments = segments_of(container)
-    handle = segments.create("s.1")
+    segments.create("s.1")
     before = container.head.address
-    segments.write(handle, 0, b"data", with_operations=[PutEntry("t", "k", b"v", -1)])
+    segments.write("s.1", 0, b"data", with_operations=[PutEntry("t", "k", b"v", -1)])
     assert container.head.address == before + 1
     assert (segments.info("s.1").length, container.entry("t", "k").value) == (4, b"v")  # type: ignore[union-attr]
     assert not container.state.garbage, "the new chunk is named"
@@ -124,13 +123,13 @@ def test_a_change_whose_companion_is_refused_is_not_made_and_its_chunk_is_garbag
     """The companion is what fences a cycle that slept; nothing of it is left for the next change (F1, G1)."""
     container = simulation.open()
     segments = segments_of(container)
-    handle = segments.create("s.1")
+    segments.create("s.1")
     with pytest.raises(FlushOvertaken):
-        segments.write(handle, 0, b"late", with_operations=[EndCycle(1), PutEntry("t", "k", b"late")])
+        segments.write("s.1", 0, b"late", with_operations=[EndCycle(1), PutEntry("t", "k", b"late")])
     assert segments.info("s.1").length == 0 and container.entry("t", "k") is None
     [(name, garbage)] = container.state.garbage.items()
     assert (garbage.kind, garbage.segment) == (GarbageKind.NEW_CHUNK, "s.1") and simulation.store.read(name) == b"late"
-    segments.write(handle, 0, b"next")
+    segments.write("s.1", 0, b"next")
     assert container.entry("t", "k") is None
     assert set(container.state.garbage) == {name}
 
@@ -138,10 +137,11 @@ def test_a_change_whose_companion_is_refused_is_not_made_and_its_chunk_is_garbag
 def test_what_a_failed_deletion_would_have_made_garbage_goes_with_no_other_change(simulation: Simulation) -> None:
     container = simulation.open()
     segments = segments_of(container)
-    handle, other = segments.create("s.1"), segments.create("t.1")
+    segments.create("s.1")
+    segments.create("t.1")
     with pytest.raises(FlushOvertaken):
-        segments.delete(handle, with_operations=[EndCycle(1)])
-    segments.write(other, 0, b"data")
+        segments.delete("s.1", with_operations=[EndCycle(1)])
+    segments.write("t.1", 0, b"data")
     assert not container.state.garbage and segments.exists("s.1")
-    segments.delete(handle)
+    segments.delete("s.1")
     assert [garbage.kind for garbage in container.state.garbage.values()] == [GarbageKind.SEGMENT]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from chunkstore.chunk_storage import ChunkStorage
 from chunkstore.compaction import CompactionTask, copy_task
 from chunkstore.testing import Crashed, FaultStore, Request
 from chunkstore.testing.faults import Fault
@@ -73,7 +72,7 @@ class Stopped:
 
 def copied_together(host: Container) -> Callable[[Sequence[CompactionTask]], Iterable[bytes | None]]:
     """All new chunks are made before the first one is swapped in, as a cluster makes them."""
-    return lambda merges: [copy_task(merge, ChunkStorage(host.stores.chunks)) for merge in merges]
+    return lambda merges: [copy_task(merge, host.stores.chunks) for merge in merges]
 
 
 @pytest.mark.parametrize("truncated", [False, True], ids=["the log is whole", "the log is truncated"])
@@ -108,7 +107,7 @@ def test_a_new_chunk_that_a_collector_has_claimed_is_not_swapped_in() -> None:
         return Fault("before", crash=True) if request.paths[0] in targets[1:] else None
 
     def copies(merges: Sequence[CompactionTask]) -> Iterable[bytes | None]:
-        made = [copy_task(merge, ChunkStorage(world.simulation.store)) for merge in merges]
+        made = [copy_task(merge, world.simulation.store) for merge in merges]
         targets.extend(merge.target for merge in merges)
         other = world.simulation.open(through=FaultStore(world.simulation.store, claim, verbs={"delete"}))
         world.simulation.advance(2 * DELAY)

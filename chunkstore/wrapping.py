@@ -24,6 +24,17 @@ class Request(NamedTuple):
     sent: int = 0
 
 
+def bytes_in(result: object) -> int:
+    """How many bytes were read, by what a verb returned."""
+    if isinstance(result, int):  # of read_into
+        return result
+    if isinstance(result, bytes):
+        return len(result)
+    if isinstance(result, list):
+        return sum(len(piece) for piece in result if isinstance(piece, bytes))
+    return 0
+
+
 class WrappingStore(Store):
     """Passes every call of the verbs through `_carry_out`, which decides what becomes of it."""
 
@@ -77,6 +88,9 @@ class WrappingStore(Store):
 
     def delete(self, paths: Sequence[str]) -> None:
         return self._carry_out(Request("delete", tuple(paths)), lambda: self.inner.delete(paths))
+
+    def neighbours(self) -> builtins.list[str]:
+        return self.inner.neighbours()
 
     def sync(self, prefix: str) -> None:
         self.inner.sync(prefix)  # no request where requests cost anything
