@@ -442,8 +442,8 @@ BREAKAGES = [
     Breakage(
         name="partition-over-drops",
         file="pravega_spark/source/partitions.py",
-        old="                    planner.close()  # the next",
-        new="                    start = bound  # the next",
+        old="                    planner.close()  # the slice",
+        new="                    start = bound  # the slice",
         tests=["tests/source/test_batches.py::test_nothing_is_left_out_where_a_task_has_no_room_for_the_next_event"],
     ),
     Breakage(
