@@ -157,9 +157,9 @@ def test_a_pattern_creates_no_scope_whose_name_is_probably_a_typo(tmp_path: Path
     with Root.open(place["controller"]) as root:
         Catalog(root).create_scope("examples")
         with pytest.raises(ScopeNotFound, match="Did you mean 'examples'"):
-            Selection(SourceOptions.parse(place, {}), "follow").look()
+            Selection(SourceOptions.parse(place, {}), "follow").current()
         assert Catalog(root).scopes() == ["examples"]
-        Selection(SourceOptions.parse({**place, "allow_create_scope": "true"}, {}), "follow").look()
+        Selection(SourceOptions.parse({**place, "allow_create_scope": "true"}, {}), "follow").current()
         assert Catalog(root).scopes() == ["examples", "exmples"]
 
 
