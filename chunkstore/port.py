@@ -186,7 +186,7 @@ class Store(abc.ABC):
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         """Make an object unless one exists: atomic, and durable on return. `data` must begin with a unique token.
 
-        Outcome.MINE: the object there has these bytes (so the same bytes may be put again, to settle a doubt).
+        Outcome.MINE: the object there has these bytes (so after an unknown outcome the same bytes may be put again).
         Outcome.ANOTHERS: another object is there, be it with the same token (W15). Raises PutUnknown whenever the
         object may have been made, or may still be; any other error means that it was not, and will not be, made by
         this request.
