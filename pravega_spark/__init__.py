@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
         NoSuchEvent as NoSuchEvent,
+        NumbersLost as NumbersLost,
         PositionLost as PositionLost,
         RecordTooLarge as RecordTooLarge,
         ReplayChanged as ReplayChanged,

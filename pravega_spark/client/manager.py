@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chunkstore.decoding import encoded
 from engine.admin import backups
 from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
@@ -562,10 +563,18 @@ class StreamManager:
 
     # --- events ------------------------------------------------------------------------------------------------
 
-    def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
-        """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed."""
+    def create_writer(
+        self, scope_name: str, stream_name: str, max_inflight_events: int = 0, *, producer: str | None = None
+    ) -> EventWriter:
+        """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed.
+
+        producer: the id of a producer that numbers its events, for exactly-once writes across restarts. The writer's
+        `last_number` is the number of its last durable event, also of an earlier process.
+        """
         self.root.check_writable()
-        writer = EventWriter(self._catalog.stream(scope_name, stream_name))
+        if producer is not None:
+            encoded(producer, "producer")
+        writer = EventWriter(self._catalog.stream(scope_name, stream_name), producer)
         self._writers.add(writer)
         return writer
 
