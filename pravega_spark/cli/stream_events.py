@@ -20,7 +20,7 @@ from pravega_spark.quantities import counted, size_text
 from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
-    from pravega_spark.client.reader import Event
+    from pravega_spark.client.event import Event
 
 MAX_LINE = 8 << 20
 """Maximum bytes of a line, the limit of an event."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from engine.errors import SegmentTruncated
 from engine.state.index_records import RECORD_SIZE
-from pravega_spark.client.reader import Event, events_of
+from pravega_spark.client.event import Event
+from pravega_spark.client.reader import events_of
 from pravega_spark.quantities import moment_text, size_text
 from pravega_spark.segment_ids import segment_epoch, segment_label
 from pravega_spark.streams.model.cuts import StreamCut

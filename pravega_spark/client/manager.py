@@ -20,13 +20,14 @@ from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
+from pravega_spark.client.event import Event
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
-from pravega_spark.client.reader import Event, EventRange, read_events, tail_events
+from pravega_spark.client.reader import EventRange, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut

@@ -217,6 +217,7 @@ class EventWriter:
         if self._producer is None and number is None:
             self._enqueue(routes, [(1, len(framed), (index, framed), position, -1)])
             return
+        check_number(number, -1)
         self._check_numbering()
         while True:
             written = self._written_number
@@ -249,6 +250,7 @@ class EventWriter:
         if self._producer is None and numbers is None:
             self._enqueue(routes, self._framed_column(routes, column, keys, None))
             return
+        check_numbers(numbers, len(column), -1)
         self._check_numbering()
         while True:
             written = self._written_number

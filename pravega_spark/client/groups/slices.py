@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, KeysView, Mapping
 from typing import NamedTuple, Protocol
 
-from pravega_spark.client.groups.events import EventData
+from pravega_spark.client.event import Event
 from pravega_spark.client.groups.state import GroupSegment
 
 
@@ -42,14 +42,14 @@ class SliceOwner(Protocol):
 
 
 class SegmentSlice:
-    """Consecutive events of a segment: an iterator of EventData. Made by a reader; empty if there were no events.
+    """Consecutive events of a segment: an iterator of Event. Made by a reader; empty if there were no events.
 
     It ends early after the reader's `slice_time`: the next slice begins with the next event. It also ends early if the
     group was reset meanwhile, or the segment truncated: these events are delivered again, or are gone. Iterating raises
     ReaderOffline when the reader has lost its segments.
     """
 
-    def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[EventData, int]]) -> None:
+    def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[Event, int]]) -> None:
         self.owner = owner
         self.span = span
         self._events = events
@@ -57,7 +57,7 @@ class SegmentSlice:
     def __iter__(self) -> SegmentSlice:
         return self
 
-    def __next__(self) -> EventData:
+    def __next__(self) -> Event:
         span = self.span
         if span.returned or span.position >= span.end:
             raise StopIteration

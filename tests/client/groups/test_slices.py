@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from engine.root import Root
-from pravega_spark import EventPointer, StreamManager
+from pravega_spark import Event, EventData, EventPointer, StreamManager
 from pravega_spark.client.groups.state import ReaderOffline
 from tests.client.groups.reading import Clock, drained, grouped, next_slice, numbered, payloads, run, write
 from tests.support import limits
@@ -23,9 +23,12 @@ def test_an_event_tells_where_it_lies(manager: StreamManager) -> None:
     first, second = next_slice(reader)
     assert (first.data(), first.scope, first.stream, first.segment_id, first.offset()) == (b"first", "sc", "one", 0, 0)
     assert first.data == first.data() == first.value == b"first" and isinstance(first.data, bytes)
+    assert first.offset == first.offset() == 0 and isinstance(second.offset, int) and second.offset + 1 == 14
+    assert [first, second] == list(manager.read_events("sc", "one")) == list(manager.last_events("sc", "one"))
+    assert {type(event) for event in (first, *manager.read_events("sc", "one"))} == {Event} and EventData is Event
     assert pickle.loads(pickle.dumps(first.data)) == b"first" and first.get_event(limit=5) == b"first"
     assert (second.data(), second.pointer) == (b"", EventPointer("sc", "one", 0, 13, 8))
-    assert repr(first) == "EventData(offset 0 data :b'first')"
+    assert repr(first) == "Event(offset 0 data :b'first')"
     assert "'r' of 'sc/rg'" in repr(reader)
     assert "'sc/rg'" in repr(reader.group)
 
