@@ -193,6 +193,7 @@ class EventWriter:
         content = encode_text(event)
         if routing_key is not None:
             check_key(routing_key)
+        check_number(number, -1)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event_bytes(content, routing_key, number)
         with self._lock:
