@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.root import Root as Root
     from engine.settings import Settings as Settings
     from pravega_spark.client.bytes import ByteStream as ByteStream, ByteStreamError as ByteStreamError
+    from pravega_spark.client.event import Event as Event, Offset as Offset, Payload as Payload
     from pravega_spark.client.fetch import (
         fetch_event as fetch_event,
         fetch_event_to_file as fetch_event_to_file,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         StreamReaderGroupConfig as StreamReaderGroupConfig,
     )
     from pravega_spark.client.groups.entry import GroupNotFound as GroupNotFound
-    from pravega_spark.client.groups.events import EventData as EventData, Payload as Payload
     from pravega_spark.client.groups.group import StreamReaderGroup as StreamReaderGroup
     from pravega_spark.client.groups.reader import StreamReader as StreamReader
     from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
     from pravega_spark.client.last_events import LastEvents as LastEvents
     from pravega_spark.client.manager import StreamInfo as StreamInfo, StreamManager as StreamManager
-    from pravega_spark.client.reader import Event as Event, EventRange as EventRange
+    from pravega_spark.client.reader import EventRange as EventRange
     from pravega_spark.client.transaction import (
         StreamTransaction as StreamTransaction,
         StreamTransactionWriter as StreamTransactionWriter,
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
         NoSuchEvent as NoSuchEvent,
+        NumbersLost as NumbersLost,
         PositionLost as PositionLost,
         RecordTooLarge as RecordTooLarge,
         ReplayChanged as ReplayChanged,
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
 
     # Under other names than their own. A strict type checker does not take `import A as B` for an export.
+    EventData = Event
     Slice = SegmentSlice
     StreamRetentionPolicy = RetentionPolicy
     StreamScalingPolicy = ScalingPolicy

@@ -204,6 +204,27 @@ class WritesLost(AdvisedError):
         self.remembered = remembered
 
 
+class NumbersLost(StreamError):
+    """Events that a numbering producer had written are not in the stream any more, because the root was restored or the
+    container recovered. Nothing was written.
+
+    before: the number of the producer's last acknowledged event. present: that of its last event in the stream, None if
+    there is none.
+    """
+
+    def __init__(self, stream: str, producer: str, before: int | None, present: int | None) -> None:
+        there = "none of its events is" if present is None else f"only its events up to number {present} are"
+        super().__init__(
+            f"Stream {stream}: event {before} of producer {producer!r} was acknowledged, and {there} in the stream: "
+            "the root was restored or recovered, or the stream was created again. Nothing more was written. Create a "
+            "new writer, and continue after its `last_number`."
+        )
+        self.stream = stream
+        self.producer = producer
+        self.before = before
+        self.present = present
+
+
 class TransactionNotFound(StreamError):
     """The transaction does not exist: it was never begun, its record has expired, or its stream was deleted and created
     again."""

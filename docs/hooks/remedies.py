@@ -33,6 +33,7 @@ REMEDIES: dict[str, str] = {
     "WrongUsage": "Run `pravega-spark COMMAND --help`.",
     "ImportRefused": "The message has the reason and the object. Nothing was changed.",
     "BrokenEvent": INTERNAL,
+    "AlreadyWritten": INTERNAL,
     # engine
     "HeaderRefused": (
         "Flush the container first (`pravega-spark container flush`). A segment that shares chunks with "

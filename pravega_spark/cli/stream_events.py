@@ -6,8 +6,8 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice, takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -21,7 +21,7 @@ from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
-    from pravega_spark.client.reader import Event
+    from pravega_spark.client.event import Event
 
 MAX_LINE = 8 << 20
 """Maximum bytes of a line, the limit of an event."""
@@ -100,18 +100,32 @@ def _before(number: int) -> str:
 
 @click.command()
 @stream_argument
-@click.option("--from", "begin", type=PositionType(), default="head", show_default=True, help="Where to start.")
-@click.option("--to", "end", type=PositionType(), default="tail", show_default=True, help="Where to end.")
+@click.option("--from", "begin", type=PositionType(), help="Where to start.  [default: head]")
+@click.option("--to", "end", type=PositionType(), help="Where to end.  [default: tail]")
 @click.option("--count", type=click.IntRange(min=0), help="Maximum number of events.")
+@click.option("--last", type=click.IntRange(min=1), help="Print the last events, in the order in which they came.")
 @pass_session
-def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamPosition, count: int | None) -> None:
+def read(
+    session: Session,
+    name: StreamName,
+    begin: StreamPosition | None,
+    end: StreamPosition | None,
+    count: int | None,
+    last: int | None,
+) -> None:
     """Print the events between two positions, one per line.
 
-    They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut.
+    They come segment by segment, in order within each. A position is head, tail, a time, or a stream cut. With --last
+    they come in the order in which they were appended, whatever their segments.
     """
     manager = session.manager
-    events = manager.read_events(*name, begin, end)
-    chosen = islice(events, count)
+    chosen: Iterable[Event]
+    if last is None:
+        chosen = islice(manager.read_events(*name, begin, end), count)
+    elif (begin, end, count) == (None, None, None):
+        chosen = manager.last_events(*name, last)
+    else:
+        raise click.UsageError("--last is of the whole stream: omit --from, --to and --count.")
     if session.output.as_json:
         _print_document(name, chosen)
     else:
@@ -120,7 +134,8 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
 
 @click.command()
 @stream_argument
-@click.option("--from", "begin", type=PositionType(), default="tail", show_default=True, help="Where to start.")
+@click.option("--from", "begin", type=PositionType(), help="Where to start.  [default: tail]")
+@click.option("-n", "--last", type=click.IntRange(min=1), help="Start with this many of the last events.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after this many events.")
 @click.option(
     "--poll",
@@ -130,14 +145,23 @@ def read(session: Session, name: StreamName, begin: StreamPosition, end: StreamP
     help="Time between polls of a stream that has no new events.",
 )
 @pass_session
-def tail(session: Session, name: StreamName, begin: StreamPosition, count: int | None, poll: float) -> None:
+def tail(
+    session: Session, name: StreamName, begin: StreamPosition | None, last: int | None, count: int | None, poll: float
+) -> None:
     """Print events as they arrive, until Ctrl-C.
 
-    It ends too when the stream is sealed. With --json each line is one document.
+    It ends too when the stream is sealed. With --last the last events come first, in the order in which they were
+    appended. With --json each line is one document.
     """
+    if begin is not None and last is not None:
+        raise click.UsageError("Give --from or --last, not both.")
     manager = session.manager
     with until_interrupted() as stop:
-        events = manager.tail(*name, begin, poll, stop)
+        before: Sequence[Event] = ()
+        if last is not None:
+            found = manager.last_events(*name, last)
+            before, begin = found, found.end
+        events = chain(before, manager.tail(*name, begin, poll, stop))
         chosen = takewhile(lambda event: not stop.is_set(), islice(events, count))
         if session.output.as_json:
             for event in chosen:

@@ -128,6 +128,11 @@ class Attachments:
         with suppress(StorageError):
             self._stream.container.stores.chunks.delete([name for each in rejected for name in each.chunks])
 
+    def settle(self, rejected: Iterable[Attachment]) -> None:
+        """Discard the chunks of batches whose append was rejected, unless an earlier try has attached them."""
+        with suppress(StorageError, EngineError):  # garbage collection will find them
+            self._stream.discard([name for each in rejected for name in each.chunks])
+
     def discard(self, pending: Iterable[Attachment]) -> None:
         """Discard all chunks that are uploading, and those of batches whose append may have been committed or not."""
         self.close()

@@ -51,7 +51,8 @@ class Queued(NamedTuple):
     """The events of one call, or of a part of it that goes into one append.
 
     events, size: number of events and bytes given to the writer up to the end of these. content: an event with the
-    index of its segment, or a column. large: a column that is referenced, not copied.
+    index of its segment, or a column. large: a column that is referenced, not copied. numbers: of the events of a
+    numbering producer, one or an ascending array; of others -1.
     """
 
     events: int
@@ -60,6 +61,12 @@ class Queued(NamedTuple):
     content: tuple[int, bytes] | Framed
     position: KeyPosition
     large: bool
+    numbers: int | np.ndarray = -1
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last event."""
+        return self.numbers if isinstance(self.numbers, int) else int(self.numbers[-1])
 
 
 class Batch:
@@ -73,6 +80,7 @@ class Batch:
         self.before = before
         self.end = queued[-1].events, queued[-1].size
         self.events, self.size = self.end[0] - before[0], self.end[1] - before[1]
+        self.last_number = queued[-1].last_number
         self._queued = queued
 
     def pieces(self) -> Iterator[tuple[int, list[memoryview], np.ndarray]]:
@@ -139,11 +147,32 @@ class Batch:
             starts[before == index] = np.cumsum(lengths) - lengths
         queued: list[Queued] = []
         events, size = self.before
-        rows = zip(before.tolist(), after.tolist(), starts.tolist(), ends.tolist(), hashes.tolist(), strict=True)
-        for old, new, start, end, position in rows:
+        columns = (before, after, starts, ends, hashes, self._numbers())
+        for old, new, start, end, position, number in zip(*(each.tolist() for each in columns), strict=True):
             events, size = events + 1, size + end - start
-            queued.append(Queued(events, size, routes, (new, bytes(contents[old][start:end])), position, False))
+            framed = bytes(contents[old][start:end])
+            queued.append(Queued(events, size, routes, (new, framed), position, False, number))
         return Batch(queued, self.before)
+
+    def after(self, number: int) -> Batch | None:
+        """The events with greater numbers; None if there are none. One by one if some are left out, as this is rare."""
+        first = self._queued[0].numbers
+        if (first if isinstance(first, int) else int(first[0])) > number:
+            return self
+        gone = int(np.searchsorted(self._numbers(), number, side="right"))
+        if gone == self.events:
+            return None
+        queued = self.rerouted(self.routes)._queued
+        return Batch(queued[gone:], queued[gone - 1][:2])
+
+    def _numbers(self) -> np.ndarray:
+        """The number of each event, in the order of writing."""
+        found: list[np.ndarray] = []
+        events = self.before[0]
+        for each in self._queued:
+            count, events = each.events - events, each.events
+            found.append(np.full(count, each.numbers) if isinstance(each.numbers, int) else each.numbers)
+        return np.concatenate(found)
 
     def _hashes(self) -> np.ndarray:
         """The key hash of each event, in the order of writing."""

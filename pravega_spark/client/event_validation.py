@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pravega_spark.streams.model.arrays import numpy_values
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.writing.event_numbers import MAX_NUMBER
 
 _HEADER = struct.Struct(">ii")
 
@@ -102,6 +103,33 @@ def validated_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray 
     if len(column) != count:
         raise ValueError(f"{len(column)} routing_keys were given for {count} events: give one, or null, for each")
     return column
+
+
+def check_number(number: int | None, last: int) -> int:
+    """The number of an event, by default the one after `last`. TypeError, ValueError if it cannot be one."""
+    if number is None:
+        return last + 1
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise TypeError(f"number must be an int, not {reprlib.repr(number)} ({type(number).__name__})")
+    if not 0 <= number <= MAX_NUMBER:
+        raise ValueError(f"number must be from 0 to {MAX_NUMBER}, not {number}")
+    return int(number)
+
+
+def check_numbers(numbers: Sequence[int] | np.ndarray | None, count: int, last: int) -> np.ndarray:
+    """The numbers of `count` events, by default those after `last`. TypeError, ValueError if they cannot be that."""
+    if numbers is None:
+        return np.arange(last + 1, last + 1 + count)
+    found = np.asarray(numbers)
+    if found.shape != (count,):
+        shown = reprlib.repr(numbers)
+        raise ValueError(f"write_events: numbers must be {count} numbers, one for each event, not {shown}")
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"write_events: numbers must be integers, not {reprlib.repr(numbers)}")
+    found = found.astype(np.int64)
+    if found[0] < 0 or (np.diff(found) <= 0).any():
+        raise ValueError(f"write_events: numbers must be 0 or more and ascend, not {reprlib.repr(numbers)}")
+    return found
 
 
 def row_ranges(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:

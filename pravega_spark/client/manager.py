@@ -13,19 +13,21 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chunkstore.decoding import encoded
 from engine.admin import backups
 from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
+from pravega_spark.client.event import Event
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
-from pravega_spark.client.reader import Event, EventRange, read_events, tail_events
+from pravega_spark.client.reader import EventRange, read_events, tail_events
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
@@ -562,10 +564,18 @@ class StreamManager:
 
     # --- events ------------------------------------------------------------------------------------------------
 
-    def create_writer(self, scope_name: str, stream_name: str, max_inflight_events: int = 0) -> EventWriter:
-        """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed."""
+    def create_writer(
+        self, scope_name: str, stream_name: str, max_inflight_events: int = 0, *, producer: str | None = None
+    ) -> EventWriter:
+        """A writer of events. `max_inflight_events` is accepted and ignored. Raises StreamSealed.
+
+        producer: the id of a producer that numbers its events, for exactly-once writes across restarts. The writer's
+        `last_number` is the number of its last durable event, also of an earlier process.
+        """
         self.root.check_writable()
-        writer = EventWriter(self._catalog.stream(scope_name, stream_name))
+        if producer is not None:
+            encoded(producer, "producer")
+        writer = EventWriter(self._catalog.stream(scope_name, stream_name), producer)
         self._writers.add(writer)
         return writer
 

@@ -1,7 +1,6 @@
 """Reading a stream without Spark: a range of it once, or following its tail.
 
-A segment is read after all segments that it succeeds, so the events of each key come in the order of writing. The
-payload of a large event is fetched on access (PDP-43).
+A segment is read after all segments that it succeeds, so the events of each key come in the order of writing.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from engine.storage.cache import Cache
-from pravega_spark.client.large_events.event_file import EventFile, check_limit
-from pravega_spark.client.lazy_payload import Content, LazyPayload, payload_of, size_of
+from pravega_spark.client.event import Event, LazyEvent, Payload
+from pravega_spark.client.lazy_payload import LazyPayload
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
-from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, schema_of
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slices
@@ -33,59 +31,6 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 64 << 20
 """Bytes of a segment in one slice."""
-
-
-class _Fields(NamedTuple):
-    """An event as a tuple. The first field of an event of more than 8 MiB is a lazy payload."""
-
-    data: Content
-    segment_id: int
-    offset: int
-    scope: str
-    stream: str
-
-
-@checks_parameters()
-class Event(_Fields):
-    """An event: its payload, its segment, and the offset of its header in the segment."""
-
-    __slots__ = ()
-
-    @property
-    def data(self) -> bytes:
-        """The payload."""
-        return payload_of(self[0])
-
-    @property
-    def pointer(self) -> EventPointer:
-        """The pointer by which the event can be read again."""
-        return EventPointer(self.scope, self.stream, self.segment_id, self.offset, HEADER_SIZE + self.size)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the payload."""
-        return size_of(self[0])
-
-    def get_event(self, limit: int | None = None) -> bytes:
-        """The payload. Raises EventTooLarge if it has more than `limit` bytes."""
-        check_limit(self.pointer, limit)
-        return self.data
-
-
-class LazyEvent(Event):
-    """An event of more than 8 MiB: each access fetches the payload.
-
-    `data` and `get_event()` load all of it into memory; `open()` returns it as a file. They raise NoSuchEvent if the
-    event was truncated meanwhile.
-    """
-
-    __slots__ = ()
-
-    def open(self) -> EventFile:
-        """The payload as a file that is read piece by piece."""
-        unread = self[0]
-        assert isinstance(unread, LazyPayload)  # which makes it one of these
-        return unread.open()
 
 
 class _Whole(NamedTuple):
@@ -245,5 +190,5 @@ def events_of(stream: Stream, events: Events) -> Iterator[Event]:
         return
     for start, length in zip(events.starts.tolist(), events.lengths.tolist(), strict=True):
         begin = start + HEADER_SIZE
-        payload = bytes(data[begin : begin + length])
+        payload = Payload(data[begin : begin + length])
         yield Event(payload, events.segment_id, events.offset + start, stream.scope, stream.name)

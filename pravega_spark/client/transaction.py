@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from random import random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +40,8 @@ from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import hash_key, segment_for
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
-from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, Transaction
+from pravega_spark.streams.writing.event_order import Interleaving
+from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, ColumnOrder, Transaction
 from pravega_spark.streams.writing.writes import SegmentAppend, segment_appends
 
 BATCH_BYTES = 4 << 20
@@ -47,6 +49,14 @@ BATCH_BYTES = 4 << 20
 
 MAX_WAITING = 64
 """Maximum number of writes in flight."""
+
+
+class _Submitted(NamedTuple):
+    """A write in flight. segment: the first one that it appends to. interleaving: of its events, if it has several."""
+
+    future: Future[Receipt]
+    segment: int
+    interleaving: Interleaving | None
 
 
 @checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
@@ -72,7 +82,8 @@ class StreamTransaction:
         self._bounds = [segment.high for segment in self._segments]
         self._key_hashes = KeyHashes()
         self._random = np.random.default_rng()
-        self._waiting: deque[Future[Receipt]] = deque()
+        self._waiting: deque[_Submitted] = deque()
+        self._columns: list[ColumnOrder] = []
         self._failure: Exception | None = None
         self._ended = ""  # how it ended through this object
 
@@ -106,7 +117,8 @@ class StreamTransaction:
         if routing_key is not None:
             check_key(routing_key)
         index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
-        self._submit([segment_appends([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)])
+        parts = segment_appends([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)
+        self._submit([(parts, None)])
 
     def write_events(
         self,
@@ -121,23 +133,27 @@ class StreamTransaction:
             return
         hashes = self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)
         segments = segment_for(hashes, self._bounds, self._random)
+        ids = [segment.id for segment in self._segments]
         appends = []
         for start, end in row_ranges(column, BATCH_BYTES):
-            framed = frame_column(column.slice(start, end - start), segments[start:end], len(self._bounds))
-            appends.append(segment_appends(framed.contents(), self._segments, 0))  # they get the time of the commit
+            indexes = segments[start:end]
+            framed = frame_column(column.slice(start, end - start), indexes, len(self._bounds))
+            parts = segment_appends(framed.contents(), self._segments, 0)  # they get the time of the commit
+            appends.append((parts, Interleaving.of_column(ids, indexes)))
         self._submit(appends)
 
-    def _submit(self, appends: Sequence[Sequence[SegmentAppend]]) -> None:
+    def _submit(self, appends: Sequence[tuple[Sequence[SegmentAppend], Interleaving | None]]) -> None:
         """Submit all parts of a write. If only some are submitted, the transaction cannot be committed (W16)."""
         self._check()
         begun = 0
         try:
-            for parts in appends:
+            for parts, interleaving in appends:
                 while len(self._waiting) >= MAX_WAITING:
                     self._settle()
                 operations = self._transaction.operations(parts)
                 begun += 1
-                self._waiting.append(self._transaction.stream.container.submit(operations))
+                future = self._transaction.stream.container.submit(operations)
+                self._waiting.append(_Submitted(future, parts[0].segment_id, interleaving))
         except BaseException as error:
             if begun > isinstance(error, Throttled) and self._failure is None:
                 self._failure = Interrupted(
@@ -148,12 +164,16 @@ class StreamTransaction:
             raise
 
     def _settle(self) -> None:
+        future, segment, interleaving = self._waiting[0]
         try:
-            self._transaction.answer(self._waiting[0].result)
+            receipt = self._transaction.answer(future.result)
         except (StreamError, EngineError, StorageError) as error:
             self._failure = error
             self._waiting.clear()
             raise
+        if interleaving is not None:
+            _, offset = receipt.results[:2]  # of the append to the first segment's index, and to that segment
+            self._columns.append(ColumnOrder(segment, offset, interleaving))
         self._waiting.popleft()  # not before: an exception of a signal handler is not the outcome
 
     def _check(self) -> None:
@@ -182,7 +202,7 @@ class StreamTransaction:
     def commit(self) -> None:
         """Commit all events together. Can be repeated after a failure, also by another process."""
         self.flush()
-        self._transaction.commit()
+        self._transaction.commit(self._columns)
         self._ended = COMMITTED
 
     def commit_timestamp(self, timestamp: int) -> None:

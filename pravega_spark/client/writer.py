@@ -21,11 +21,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from engine.errors import ChunksExpired, SegmentNotFound, SegmentSealed
 from engine.interrupts import uninterrupted
@@ -48,6 +49,8 @@ from pravega_spark.client.event_validation import (
     Column,
     Keys,
     check_key,
+    check_number,
+    check_numbers,
     encode_text,
     frame_event,
     row_ranges,
@@ -63,6 +66,7 @@ from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import uploads
+from pravega_spark.streams.writing.event_numbers import AlreadyWritten, NumberedWrite
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +88,11 @@ POLL_TIME = 0.1
 """After a flush the thread polls the queue for POLL_TIME seconds, so that writes need not wake it."""
 
 
-_Content: TypeAlias = "tuple[int, int, tuple[int, bytes] | Framed, KeyPosition]"
-"""Number of events and bytes, the framed events, and their keys."""
+_Content: TypeAlias = "tuple[int, int, tuple[int, bytes] | Framed, KeyPosition, int | np.ndarray]"
+"""Number of events and bytes, the framed events, their keys, and their numbers (see `Queued`)."""
+
+Numbers: TypeAlias = "Sequence[int] | np.ndarray"
+"""The numbers of the events of a column, ascending."""
 
 
 class WriteFailed(StreamError):
@@ -109,9 +116,14 @@ class EventWriter:
     Writes return immediately, or block while too much is queued; `flush` waits until everything is durable. Events of
     one routing key, and all events of one segment, keep their order. After a failure every later call raises the same
     error. Thread-safe; must be used in the process that created it.
+
+    producer: the id of a numbering producer. Its events have ascending numbers: those given to the write methods, else
+    the next ones. The append that carries events also stores the last number, if the stored one is still the one that
+    the writer knows. So each number is written once, whatever fails, and whichever process writes it (X3). An event
+    with a number that is not greater than `last_number`, or than that of an event written before, is dropped.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, producer: str | None = None) -> None:
         record = stream.snapshot().record
         if record.sealed:
             raise StreamSealed(stream.key)
@@ -134,6 +146,9 @@ class EventWriter:
         self._polling = False  # the thread polls the queue, so writes need not wake it
         self._flushed = -POLL_TIME  # when a caller of flush last appended
         self._appended = False  # since the thread last ran the maintenance of the stream
+        self._producer = producer
+        self._durable_number = stream.last_number(producer) if producer is not None else None
+        self._written_number = -1 if self._durable_number is None else self._durable_number
         self._cause: BaseException | None = None
         self._raised = False
         self._closed = False
@@ -148,17 +163,28 @@ class EventWriter:
         return self._durable_end[0]
 
     @property
+    def last_number(self) -> int | None:
+        """The number of the producer's last durable event, by this writer or one before it; None if there is none.
+
+        Raises ValueError for a writer without a producer id.
+        """
+        self._check_numbering()
+        return self._durable_number
+
+    @property
     def unconfirmed(self) -> int:
         """Number of events that are not known to be durable yet."""
         return (self._queued[-1].events if self._queued else self._taken_end[0]) - self._durable_end[0]
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def write_event(self, event: str, routing_key: str | None = None) -> None:
+    def write_event(self, event: str, routing_key: str | None = None, number: int | None = None) -> None:
         """Write a text as UTF-8. See `write_event_bytes`."""
-        self.write_event_bytes(encode_text(event), routing_key)
+        self.write_event_bytes(encode_text(event), routing_key, number)
 
-    def write_event_async(self, event: str, routing_key: str | None = None) -> asyncio.Future[None]:
+    def write_event_async(
+        self, event: str, routing_key: str | None = None, number: int | None = None
+    ) -> asyncio.Future[None]:
         """Write a str as UTF-8; the returned future is done when the event is durable, or has failed.
 
         For asyncio event loops. Events are written in the order of the calls, whether the future is awaited or not.
@@ -167,15 +193,20 @@ class EventWriter:
         content = encode_text(event)
         if routing_key is not None:
             check_key(routing_key)
+        check_number(number, -1)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.write_event_bytes(content, routing_key)
+        self.write_event_bytes(content, routing_key, number)
         with self._lock:
             self._futures.append((self._end()[0], done))
             self._complete_futures()
         return done
 
-    def write_event_bytes(self, event: bytes | bytearray | memoryview, routing_key: str | None = None) -> None:
+    def write_event_bytes(
+        self, event: bytes | bytearray | memoryview, routing_key: str | None = None, number: int | None = None
+    ) -> None:
         """Write an event to the segment of its routing key; without a key, to any segment.
+
+        number: of a producer's event, by default one more than the last one's.
 
         Raises ValueError for an event of more than 8 MiB (see `begin_event`) and if the writer is closed; WriteFailed,
         StreamSealed or StreamNotFound if an earlier append failed.
@@ -184,16 +215,30 @@ class EventWriter:
         framed = frame_event(event)
         routes = self._routes
         index, position = route(routing_key, routes.bounds)
-        self._enqueue(routes, [(1, len(framed), (index, framed), position)])
+        if self._producer is None and number is None:
+            self._enqueue(routes, [(1, len(framed), (index, framed), position, -1)])
+            return
+        check_number(number, -1)
+        self._check_numbering()
+        while True:
+            written = self._written_number
+            following = check_number(number, written)
+            if following <= written:
+                self._check_open()
+                return
+            if self._enqueue(routes, [(1, len(framed), (index, framed), position, following)], written):
+                return
 
     def write_events(
         self,
         events: Column,
         routing_keys: Keys | None = None,
+        numbers: Numbers | None = None,
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object per event.
 
         The whole column is validated and copied before any of it is written, so all of it is written or nothing.
+        numbers: of a producer's events, ascending; by default the next ones.
 
         Raises ValueError for a null event, an event of more than 8 MiB, or if there are not as many keys as events;
         TypeError for another column type; the errors of `write_event_bytes`.
@@ -203,6 +248,26 @@ class EventWriter:
         keys, routes = validated_keys(routing_keys, len(column)), self._routes
         if len(column) == 0:
             return
+        if self._producer is None and numbers is None:
+            self._enqueue(routes, self._framed_column(routes, column, keys, None))
+            return
+        check_numbers(numbers, len(column), -1)
+        self._check_numbering()
+        while True:
+            written = self._written_number
+            found = check_numbers(numbers, len(column), written)
+            first = int(np.searchsorted(found, written, side="right"))
+            if first == len(column):
+                self._check_open()
+                return
+            left = keys[first:] if keys is not None else None
+            if self._enqueue(routes, self._framed_column(routes, column[first:], left, found[first:]), written):
+                return
+
+    def _framed_column(
+        self, routes: Routes, column: pa.Array, keys: pa.Array | pa.ChunkedArray | None, numbers: np.ndarray | None
+    ) -> list[_Content]:
+        """The parts of a column that each go into one append."""
         segments = hashes = None
         if len(routes.bounds) > 1:
             hashes = with_random_hashes(
@@ -213,35 +278,58 @@ class EventWriter:
         for start, end in row_ranges(column, COLUMNS_BYTES):
             part = segments[start:end] if segments is not None else None
             framed = frame_column(column.slice(start, end - start), part, len(routes.bounds))
-            position = EventKeys(keys[start:end] if keys is not None else None, end - start)
-            contents.append((end - start, framed.data.size, framed, position if hashes is None else hashes[start:end]))
-        self._enqueue(routes, contents)
+            position: KeyPosition = EventKeys(keys[start:end] if keys is not None else None, end - start)
+            if hashes is not None:
+                position = hashes[start:end]
+            numbered = -1 if numbers is None else numbers[start:end]
+            contents.append((end - start, framed.data.size, framed, position, numbered))
+        return contents
 
     def begin_event(self, routing_key: str | None = None, *, name: str | None = None) -> LargeEvent:
         """Begin an event of up to 1 GiB, which is written like a file. See `StreamManager.begin_event`.
 
-        Its commit first flushes this writer: earlier events precede it, and later ones follow it.
+        Its commit first flushes this writer: earlier events precede it, and later ones follow it. Raises ValueError for
+        a numbering producer.
         """
         self._owner.check()
+        if self._producer is not None:
+            raise ValueError(
+                f"begin_event: producer {self._producer!r} numbers its events, and large events have names instead: "
+                "use begin_event(…, name=…) of the manager"
+            )
         return LargeEvent(self._stream, uploads.begin(self._stream, routing_key, name), self.flush)
 
-    def _enqueue(self, routes: Routes, contents: Sequence[_Content]) -> None:
-        """Add all that a call writes to the queue, or nothing. Blocks while too much is queued."""
+    def _check_numbering(self) -> None:
+        if self._producer is None:
+            raise ValueError(
+                f"this writer of stream {self._stream.key} has no producer id, so its events have no numbers: give one "
+                "to create_writer(…, producer=…)"
+            )
+
+    def _enqueue(self, routes: Routes, contents: Sequence[_Content], after: int | None = None) -> bool:
+        """Add all that a call writes to the queue, or nothing. Blocks while too much is queued.
+
+        after: the last number that was written before. False if another thread has written since.
+        """
         while True:
             with self._lock:
                 if self._cause is not None or self._closed:
                     self._check_open()
+                if after is not None and after != self._written_number:
+                    return False
                 events, size = self._end()
                 if size - self._durable_end[1] <= MAX_QUEUED:
                     written = []
-                    for count, length, content, position in contents:
+                    for count, length, content, position, numbers in contents:
                         events, size = events + count, size + length
                         large = length >= COPIED_BYTES and type(content) is Framed
-                        written.append(Queued(events, size, routes, content, position, large))
+                        written.append(Queued(events, size, routes, content, position, large, numbers))
                     if self._work.waiting and not self._polling:
                         self._work.wake()  # before the events are queued: nothing may fail after that
+                    if after is not None:
+                        self._written_number = written[-1].last_number
                     self._queued += written
-                    return
+                    return True
             self._done.wait(self._may_write)
 
     def _end(self) -> tuple[int, int]:
@@ -387,12 +475,12 @@ class EventWriter:
                     return None
                 self._taken, self._taken_end, self._queued = deque(self._queued), self._queued[-1][:2], []
         taken, before = self._taken, self._batched_end
-        _, _, routes, _, _, large = taken[0]
+        routes, large = taken[0].routes, taken[0].large
         most = before[1] + (COLUMNS_BYTES if large else BATCH_BYTES)
         chosen = [taken.popleft()]
         while taken:
-            _, size, others, _, _, is_large = taken[0]
-            if size > most or others is not routes or is_large is not large:
+            following = taken[0]
+            if following.size > most or following.routes is not routes or following.large is not large:
                 break
             chosen.append(taken.popleft())
         batch = Batch(chosen, before)
@@ -451,33 +539,61 @@ class EventWriter:
         pending += self._attachments.take_uploaded(most)
         if not pending:
             return
+        if not all(self._missing(each.batch) is each.batch for each in pending):
+            self._append_instead(pending, self._attachments.delete)
+            return
         try:
-            self._stream.write([part for each in pending for part in each.parts], interleaving=combined(pending))
-        except (SegmentSealed, SegmentNotFound, ChunksExpired):  # append them through the log instead
-            rejected, pending[:] = list(pending), []
-            self._attachments.delete(rejected)
-            for each in rejected:
-                self._append_batch(each.batch)
+            parts, numbered = [part for each in pending for part in each.parts], self._numbered(pending[-1].batch)
+            self._stream.write(parts, numbered, interleaving=combined(pending))
+        except (SegmentSealed, SegmentNotFound, ChunksExpired):
+            self._append_instead(pending, self._attachments.delete)
+            return
+        except AlreadyWritten as error:
+            self._durable_number = error.last
+            self._append_instead(pending, self._attachments.settle)  # an earlier try may have attached them
             return
         attached, pending[:] = list(pending), []
         for each in attached:
             self._confirm(each.batch)
 
+    def _append_instead(self, pending: list[Attachment], remove: Callable[[Sequence[Attachment]], None]) -> None:
+        """Append uploaded batches through the log instead, as far as they are missing, and remove their chunks."""
+        rejected, pending[:] = list(pending), []
+        remove(rejected)
+        for each in rejected:
+            self._append_batch(each.batch)
+
+    def _missing(self, batch: Batch) -> Batch | None:
+        """The events of a batch without those that are written already, by whichever writer of the producer."""
+        return batch if self._durable_number is None else batch.after(self._durable_number)
+
     def _append_batch(self, batch: Batch) -> None:
-        """Append a batch, routed again until its segments are open."""
-        while True:
-            if batch.routes is not self._routes:
-                batch = batch.rerouted(self._routes)
+        """Append a batch, routed again until its segments are open, and without events that are written already."""
+        missing = self._missing(batch)
+        while missing is not None:
+            if missing.routes is not self._routes:
+                missing = missing.rerouted(self._routes)
             try:
-                self._stream.write(batch.appends(), interleaving=batch.interleaving())
+                self._stream.write(missing.appends(), self._numbered(missing), interleaving=missing.interleaving())
                 break
             except (SegmentSealed, SegmentNotFound):
                 self._routes = self._current_routes()
+            except AlreadyWritten as error:
+                self._durable_number = error.last
+                missing = self._missing(missing)
         self._confirm(batch)
+
+    def _numbered(self, batch: Batch) -> NumberedWrite | None:
+        """What makes the append of events up to the end of a batch idempotent; None without a producer."""
+        if self._producer is None:
+            return None
+        return NumberedWrite(self._producer, batch.last_number, self._durable_number)
 
     def _confirm(self, batch: Batch) -> None:
         """Record that a batch is durable."""
         self._durable_end = batch.end
+        if self._producer is not None and (self._durable_number is None or batch.last_number > self._durable_number):
+            self._durable_number = batch.last_number
         if self._futures:
             with self._lock:
                 self._complete_futures()

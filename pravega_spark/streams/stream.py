@@ -35,6 +35,7 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.scopes import unless_deleted
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.changes import StreamChange
+from pravega_spark.streams.writing.event_numbers import NumberedWrite, last_number
 from pravega_spark.streams.writing.event_order import Interleaving
 from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite, has_producers
 from pravega_spark.streams.writing.writable_stream import WritableStream
@@ -181,7 +182,7 @@ class Stream(WritableStream):
     def write(
         self,
         parts: Sequence[SegmentAppend],
-        producer: ProducerWrite | None = None,
+        producer: ProducerWrite | NumberedWrite | None = None,
         planned: Routing | None = None,
         interleaving: Interleaving | None = None,
     ) -> bool:
@@ -195,6 +196,11 @@ class Stream(WritableStream):
         write = StreamWrite(self, [(planned, parts)], producer, interleaving)
         write_together([write])
         return write.new
+
+    def last_number(self, producer: str) -> int | None:
+        """The number of a producer's last event in the stream, now. None if there is none."""
+        self.container.refresh()
+        return last_number(self, producer)
 
     def report_replay(self, write: ProducerWrite) -> None:
         """For a write without events, which is not made: log if it was committed before, as far as this process knows.

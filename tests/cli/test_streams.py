@@ -650,6 +650,45 @@ def test_reading_a_part(folder: str) -> None:
     assert "truncated" in run("stream", "read", S, "--from", gone, root=folder, code=1).stderr
 
 
+def test_the_last_events(folder: str) -> None:
+    """Of all segments, in the order in which they came; -n of tail follows behind them."""
+    run("stream", "create", "sc/many", "--segments", "4", root=folder)
+    numbers = [str(number) for number in range(40)]
+    given = "".join(f'{{"k": "{number}"}}\n' for number in numbers)
+    written("sc/many", "--key-from", "k", root=folder, given=given)
+    found = document("stream", "read", "sc/many", "--last", "15", root=folder)["events"]
+    assert [json.loads(each["event"])["k"] for each in found] == numbers[-15:]
+    assert len({each["segment_id"] for each in found}) == 4
+    lines = run("stream", "read", "sc/many", "--last", "2", root=folder).stdout.splitlines()
+    assert [json.loads(line)["k"] for line in lines] == ["38", "39"]
+    for more in ("--from", "--to"):
+        told = run("stream", "read", "sc/many", "--last", "2", more, "head", root=folder, code=2).stderr
+        assert "omit --from, --to and --count" in told
+    run("stream", "seal", "sc/many", "--yes", root=folder)
+    lines = run("stream", "tail", "sc/many", "-n", "3", root=folder).stdout.splitlines()
+    assert [json.loads(line)["k"] for line in lines] == ["37", "38", "39"]
+    assert "--from or --last" in run("stream", "tail", S, "-n", "3", "--from", "head", root=folder, code=2).stderr
+
+
+def test_following_behind_the_last_events(folder: str) -> None:
+    """What is appended between the two is neither left out nor printed twice."""
+    results: list[Any] = []
+
+    def follow() -> None:
+        arguments = ["--root", folder, "stream", "tail", S, "-n", "2", "--poll", "0.01"]
+        results.append(CliRunner().invoke(cli, arguments))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with StreamManager(folder) as manager:
+        for event in ("d", "e"):
+            with manager.create_writer("sc", "one") as writer:
+                writer.write_event(event)
+        manager.seal_stream("sc", "one")
+    thread.join()
+    assert results[0].exit_code == 0 and results[0].stdout in ("b\nc\nd\ne\n", "c\nd\ne\n", "d\ne\n")
+
+
 def test_events_as_documents(folder: str) -> None:
     written(S, root=folder, given=b"\xff\xfe\n")
     assert document("stream", "read", S, "--from", "tail", root=folder) == {"stream": S, "events": []}

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from chunkstore.testing import CountingStore
+from engine.root import Root
+from engine.state.operations import Payload
+from engine.storage.object_reads import Stores
 from pravega_spark import Event, StreamManager
+from pravega_spark.streams.model.events import event_header
+from pravega_spark.streams.model.index import UNKNOWN_APPEND, sparse_records
+from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 KEYS = [f"key {number}" for number in range(50)]
 
@@ -137,3 +149,171 @@ def test_the_order_outlasts_flushes_truncations_and_other_processes(tmp_path: Pa
     StreamManager.restore(str(tmp_path / "copy"), str(tmp_path / "restored"))
     with StreamManager(str(tmp_path / "restored")) as manager:
         assert last(manager, 3000) == list(range(3000))
+
+
+# --- columns in transactions --------------------------------------------------------------------------------------
+
+
+def columns(first: int, count: int) -> tuple[list[str], list[str]]:
+    """Events of these numbers, and their keys. The last one goes to another segment than the last in order of ids."""
+    numbers = range(first, first + count)
+    return list(map(str, numbers)), [KEYS[number * 7 % len(KEYS)] for number in numbers]
+
+
+def test_the_columns_of_a_transaction_come_in_their_order(manager: StreamManager) -> None:
+    """Columns, single events, and columns again, in the order of the calls."""
+    writer, written = manager.create_transaction_writer("sc", "st"), 0
+    for _ in range(3):
+        with writer.begin_txn() as transaction:
+            for _ in range(3):
+                transaction.write_events(*columns(written, 300))
+                for number in range(written + 300, written + 310):
+                    transaction.write_event(str(number), KEYS[number % 50])
+                written += 310
+    assert {event.segment_id for event in manager.last_events("sc", "st", 20)} == {0, 1, 2}
+    for n in (1, 3, 100, 1000, written):
+        assert last(manager, n) == list(range(written - n, written))
+
+
+def test_a_column_of_several_appends_in_a_transaction_comes_in_its_order(manager: StreamManager) -> None:
+    numbers = [str(number).rjust(2000) for number in range(6000)]
+    with manager.create_transaction_writer("sc", "st").begin_txn() as transaction:
+        transaction.write_events(numbers, [random.choice(KEYS) for _ in numbers])
+    assert last(manager, 5000) == list(range(1000, 6000))
+
+
+def test_the_columns_of_a_transaction_come_in_their_order_after_a_scale(manager: StreamManager) -> None:
+    transaction = manager.create_transaction_writer("sc", "st").begin_txn()
+    transaction.write_events(*columns(0, 300))
+    manager.scale_stream("sc", "st", [1], _halves(manager, 1))
+    transaction.write_events(*columns(300, 300))
+    transaction.commit()
+    for n in (1, 7, 100, 600):
+        assert last(manager, n) == list(range(600 - n, 600))
+
+
+def test_the_order_of_a_transaction_outlasts_a_flush_and_its_process(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    with StreamManager(root) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 4)
+        for first in range(0, 1000, 100):
+            with manager.create_transaction_writer("sc", "st").begin_txn() as transaction:
+                transaction.write_events(*columns(first, 100))
+        Stream(manager.root, "sc", "st").container.flush()
+        assert last(manager, 250) == list(range(750, 1000))
+    with StreamManager(root) as manager:
+        assert last(manager, 250) == list(range(750, 1000))
+        with manager.create_writer("sc", "st") as writer:
+            writer.write_events(*columns(1000, 30))
+        assert last(manager, 50) == list(range(980, 1030))
+
+
+def _produce(root: str, committed: Connection) -> None:
+    with StreamManager(root) as manager:
+        for first in range(0, 1 << 30, 100):
+            with manager.create_transaction_writer("sc", "st").begin_txn() as transaction:
+                transaction.write_events(*columns(first, 100))
+            committed.send(first + 99)
+
+
+@pytest.mark.processes
+def test_a_killed_producers_last_event_is_the_last_of_what_it_committed(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    with StreamManager(root) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 4)
+        spawn = multiprocessing.get_context("spawn")
+        receiver, sender = spawn.Pipe(duplex=False)
+        producer = spawn.Process(target=_produce, args=(root, sender))
+        producer.start()
+        acknowledged = [receiver.recv() for _ in range(8)][-1]
+        producer.kill()
+        producer.join()
+        while receiver.poll():
+            acknowledged = receiver.recv()
+        found = last(manager, 250)
+        assert found[-1] in (acknowledged, acknowledged + 100)  # the last one may be committed and not acknowledged
+        assert found == list(range(found[-1] - 249, found[-1] + 1))
+
+
+# --- appends whose order is not stored ----------------------------------------------------------------------------
+
+
+def _append(manager: StreamManager, shares: dict[int, list[int]], change: Callable[[np.ndarray], None]) -> None:
+    """Append numbers to segments, in one append without a stored order, as a job of Spark does."""
+    parts = []
+    for segment, numbers in shares.items():
+        events = [str(number).encode() for number in numbers]
+        records = sparse_records(np.array([8 + len(event) for event in events]), 1)
+        change(records)
+        content = b"".join(event_header(len(event)) + event for event in events)
+        parts.append(SegmentAppend(segment, Payload(content), records, len(events)))
+    Stream(manager.root, "sc", "st").write(parts)
+
+
+def _routed(chance: random.Random, numbers: range) -> dict[int, list[int]]:
+    """Numbers by segment: half of them in segment 0, a third in segment 1."""
+    shares: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for number in numbers:
+        shares[chance.choice((0, 0, 0, 1, 1, 2))].append(number)
+    return shares
+
+
+def test_an_append_without_a_stored_order_is_mixed_evenly(manager: StreamManager) -> None:
+    """The last of it are from all segments, by their shares, and each segment's are in order."""
+    shares = _routed(random.Random(5), range(60_000))
+    _append(manager, shares, lambda records: None)
+    found = manager.last_events("sc", "st", 300)
+    by_segment = Counter(event.segment_id for event in found)
+    assert all(abs(by_segment[segment] - 300 * share / 6) < 10 for segment, share in ((0, 3), (1, 2), (2, 1)))
+    for segment, numbers in shares.items():
+        mine = [int(event.data) for event in found if event.segment_id == segment]
+        assert mine == numbers[-len(mine) :]
+    assert min(last(manager, 300)) > 59_000
+    with manager.create_writer("sc", "st") as writer:
+        writer.write_event("60000")
+    assert last(manager, 3)[-1] == 60_000 and sorted(last(manager, 60_001)) == list(range(60_001))
+
+
+def test_events_of_unrecorded_appends_come_by_time_before_all_others(manager: StreamManager) -> None:
+    def unrecorded(time: int) -> Callable[[np.ndarray], None]:
+        def change(records: np.ndarray) -> None:
+            records[:, 2:] = time, UNKNOWN_APPEND
+
+        return change
+
+    _append(manager, {0: [20, 21]}, unrecorded(2000))
+    _append(manager, {1: [10, 11], 2: [12, 13]}, unrecorded(1000))
+    with manager.create_writer("sc", "st") as writer:
+        writer.write_event("30")
+    assert last(manager, 3) == [20, 21, 30]
+    assert last(manager, 7) == [10, 12, 11, 13, 20, 21, 30]
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------
+
+
+def test_it_reads_the_ends_of_the_segments_that_have_the_last_events(tmp_path: Path) -> None:
+    """Of 16 segments with 8 MB, in LTS: the ends of all indexes, and the data of one segment."""
+    url = str(tmp_path / "root")
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 16)
+        with manager.create_writer("sc", "st") as writer:
+            writer.write_events([str(number).rjust(1000) for number in range(8000)])
+            writer.flush()
+            for number in range(8000, 8005):
+                writer.write_event(str(number), "key")
+        Stream(manager.root, "sc", "st").container.flush()
+    root = Root.open(url)
+    counting = CountingStore(root.stores.log)
+    root.stores = Stores(counting, counting)
+    with StreamManager.over(root) as manager:
+        manager.stream_info("sc", "st")
+        counting.reset()
+        assert last(manager, 5) == list(range(8000, 8005))
+        assert counting.bytes_read < 1 << 20 and len(counting.requests) <= 3 + 16 + 6
+        counting.reset()
+        assert last(manager, 105) == list(range(7900, 8005))
+        assert len(counting.requests) <= 3 + 2 * 16 and counting.bytes_read < 16 << 19  # one block of each segment

@@ -198,7 +198,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             "StreamCuts": group.get_streamcut(),
             "Event": next(manager.read_events("sc", "one")),
             "EventPointer": pointer,
-            "EventData": EventData(b"text", "sc", "one", 0, 0),
+            "EventData": EventData(b"text", 0, 0, "sc", "one"),
         }
 
 

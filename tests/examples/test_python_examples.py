@@ -13,6 +13,7 @@ from examples import (
     metrics_scrape,
     python_client,
     reader_group,
+    resuming_producer,
     retention_job,
     segment_store,
     transactions,
@@ -37,6 +38,17 @@ def test_reader_group(tmp_path: Path) -> None:
 def test_large_files(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     assert large_files.run(str(tmp_path / "root"), tmp_path / "files")
+
+
+def test_resuming_producer(tmp_path: Path) -> None:
+    source = tmp_path / "source.txt"
+    source.write_text("".join(f"line {number}\n" for number in range(300)))
+    assert resuming_producer.run(str(tmp_path / "root"), source) == 300
+    source.write_text("".join(f"line {number}\n" for number in range(310)))
+    assert resuming_producer.run(str(tmp_path / "root"), source) == 10
+    with StreamManager(str(tmp_path / "root")) as manager:
+        last = manager.last_events("examples", "lines", 400)
+        assert [event.data.decode() for event in last] == [f"line {number}" for number in range(310)]
 
 
 def test_segment_store(tmp_path: Path) -> None:

@@ -37,15 +37,29 @@ BREAKAGES = [
     Breakage(
         name="an-old-segment-with-enough-events-hides-newer-ones",
         file="pravega_spark/client/last_events.py",
-        old="if sum(events for number, events in counted.items() if segment_epoch(number) >= epoch.epoch) >= n:",
-        new="if sum(counted.values()) >= n:",
+        old="in newest.items() if segment_epoch(number) >= epoch.epoch)",
+        new="in newest.items())",
         tests=_LAST,
     ),
     Breakage(
         name="a-transaction-is-not-in-the-order-in-which-it-was-written",
         file="pravega_spark/streams/writing/event_order.py",
-        old='        return cls(known, own[places[np.argsort(appends, kind="stable")]])\n',
-        new="        return cls(known, own[places])\n",
+        old='        order = np.argsort(appends, kind="stable")\n',
+        new="        order = np.arange(len(appends))\n",
+        tests=_LAST,
+    ),
+    Breakage(
+        name="a-column-of-a-transaction-is-not-in-its-order",
+        file="pravega_spark/client/transaction.py",
+        old="            appends.append((parts, Interleaving.of_column(ids, indexes)))\n",
+        new="            appends.append((parts, None))\n",
+        tests=_LAST,
+    ),
+    Breakage(
+        name="an-append-without-a-stored-order-is-listed-segment-by-segment",
+        file="pravega_spark/client/last_events.py",
+        old="sorted(placed, key=lambda one: one[:2])]",
+        new="placed[::-1]]",
         tests=_LAST,
     ),
     Breakage(

@@ -25,7 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from engine.admin.verify import verify
 from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
-from pravega_spark.client.reader import Event, read_events
+from pravega_spark.client.event import Event
+from pravega_spark.client.reader import read_events
 from pravega_spark.errors import TruncatedData
 from pravega_spark.jobs import work
 from pravega_spark.jobs.maintain import maintain

@@ -24,8 +24,8 @@ from engine.containers.container import Container
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from pravega_spark.client.bytes import ByteStreamError
+from pravega_spark.client.event import LazyEvent
 from pravega_spark.client.groups.entry import GroupNotFound
-from pravega_spark.client.groups.events import LargeEventData
 from pravega_spark.errors import InvalidStreamCut, KeyValueTableNotFound, TruncatedData
 from pravega_spark.roots import opened_root
 from pravega_spark.streams.catalog import Catalog
@@ -62,7 +62,7 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[Case, StreamManager]
 
 
 def payload(manager: StreamManager, event: object) -> bytes:
-    if isinstance(event, LargeEventData):
+    if isinstance(event, LazyEvent):
         with manager.open_event(event.pointer) as file:
             return bytes(file.read())
     return bytes(event.data)  # type: ignore[attr-defined]

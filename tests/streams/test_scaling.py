@@ -23,7 +23,8 @@ from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.object_reads import Stores
-from pravega_spark.client.reader import Event, read_events
+from pravega_spark.client.event import Event
+from pravega_spark.client.reader import read_events
 from pravega_spark.errors import (
     InvalidScale,
     InvalidStreamCut,

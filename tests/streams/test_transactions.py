@@ -3,7 +3,7 @@
 import pickle
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -122,7 +122,8 @@ def test_aborted_events_never_come(stream: Stream) -> None:
     check(stream)
     assert leftovers(stream) == []
     more = parts(stream.snapshot().record.routing, "a")
-    for call in (transaction.commit, transaction.ping, lambda: transaction.write(more)):
+    calls: list[Callable[[], None]] = [transaction.commit, transaction.ping, lambda: transaction.write(more)]
+    for call in calls:
         with pytest.raises(TransactionClosed, match="aborted"):
             call()
     committed = begun(stream)

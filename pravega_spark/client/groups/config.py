@@ -16,6 +16,9 @@ from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.reading.stream_position import CutLike, PositionLike, StreamPosition, parse_position
 
+LEAST_LEASE = 1.0
+"""Seconds: with less, a slow request could cost a living reader its segments."""
+
 
 @checks_parameters()
 class StreamReaderGroupConfig:
@@ -24,8 +27,8 @@ class StreamReaderGroupConfig:
     read_from_tail: start at the tails of the streams instead of their heads. start: cuts to start at, for some or all
     of the streams, or one place ("earliest", "5 minutes ago", …) for all. retention: whether the group holds back
     retention of the streams: `none`; `manual`, by the cuts given to `update_retention_stream_cut`; `automatic`, by its
-    positions. lease: seconds (or "2m") without a sign of life after which a reader loses its segments, by default 60.
-    Raises ValueError without a stream.
+    positions. lease: seconds (or "2m") without a sign of life after which a reader loses its segments, by default 60,
+    and at least LEAST_LEASE. Raises ValueError without a stream.
     """
 
     def __init__(
@@ -43,8 +46,11 @@ class StreamReaderGroupConfig:
                 "ReaderGroupConfiguration)"
             )
         seconds = None if lease is None else parse_seconds(lease)
-        if seconds is not None and seconds <= 0:
-            raise ValueError(f"lease must be a number of seconds above 0, not {lease!r}")
+        if seconds is not None and seconds < LEAST_LEASE:
+            raise ValueError(
+                f"lease must be at least {LEAST_LEASE:g} seconds, not {lease!r}: a reader gives a sign of life, "
+                "which is an append, three times in a lease"
+            )
         scope = validate_scope_name(scope_name)
         self.read_from_tail = read_from_tail
         self.streams = tuple(dict.fromkeys(f"{scope}/{validate_stream_name(name)}" for name in stream_names))

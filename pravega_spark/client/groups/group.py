@@ -20,10 +20,11 @@ from engine.root import Root
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.open_group import OpenGroup
-from pravega_spark.client.groups.reader import StreamReader
+from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader
 from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, SetBack, places
 from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamError, StreamNotFound
 from pravega_spark.parameters import checks_parameters
+from pravega_spark.quantities import DurationLike, SizeLike, parse_seconds, parse_size
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
@@ -128,11 +129,28 @@ class StreamReaderGroup(OpenGroup):
 
     # --- readers -----------------------------------------------------------------------------------------------
 
-    def create_reader(self, reader_name: str) -> StreamReader:
-        """Create a reader, with its share of the segments. Raises ReaderOnline."""
+    def create_reader(
+        self,
+        reader_name: str,
+        *,
+        slice_bytes: SizeLike | None = None,
+        slice_events: int | None = None,
+        slice_time: DurationLike | None = None,
+    ) -> StreamReader:
+        """Create a reader, with its share of the segments. Raises ReaderOnline; ValueError for a bound of 0 or less.
+
+        A slice holds about `slice_bytes` (8 MiB; or "1MiB") and at most `slice_events` events (no limit), and ends
+        `slice_time` (10 s; or "1m") after it was returned to the program. Events of the slice that a reader holds when
+        its process is killed are read again by others.
+        """
         self.check_process()
         encoded(reader_name, "reader")
-        reader = StreamReader(self, reader_name)
+        size = None if slice_bytes is None else parse_size(slice_bytes)
+        seconds = SLICE_TIME if slice_time is None else parse_seconds(slice_time)
+        for name, value in (("slice_bytes", size), ("slice_events", slice_events), ("slice_time", seconds)):
+            if value is not None and value <= 0:
+                raise ValueError(f"create_reader: {name} must be above 0, not {value!r}")
+        reader = StreamReader(self, reader_name, size, slice_events, seconds)
         with self._lock:
             self._readers = [other for other in self._readers if not other.offline]
             self._readers.append(reader)

@@ -4,7 +4,8 @@ Released positions are recorded within REFRESH, whether the reader is used or no
 were delivered and not recorded are delivered again after a crash. The other readers declare a reader dead if it records
 nothing for the time of the lease, and share its segments. Such a zombie records and delivers nothing more: when its
 lease may have expired, by its own clock and counted from before it last recorded, it reads the group's state before it
-delivers another event.
+delivers another event. While the program works on a slice, the reader still releases segments to readers that joined,
+which is no sign of life.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 REFRESH = 3.0
 """Seconds: how often a reader in use records its positions and reads the state of its group (Pravega:
-groupRefreshTimeMillis)."""
+groupRefreshTimeMillis). With a lease of less than 9 s it is a third of the lease."""
 
 
 class Member:
@@ -35,11 +36,11 @@ class Member:
     lock: guards `segments`. Methods in the first section require the caller to hold it; the others acquire it.
     """
 
-    def __init__(self, group: OpenGroup, name: str) -> None:
+    def __init__(self, group: OpenGroup, name: str, slice_bytes: int) -> None:
         self.group = group
         self.name = name
         self.token = uuid.uuid4().hex
-        self.segments = ReaderSegments()
+        self.segments = ReaderSegments(slice_bytes)
         self.lock = threading.Lock()
         self.offline = False
         self._recorded: dict[GroupSegment, int] = {}
@@ -47,8 +48,10 @@ class Member:
         self._heard = self._looked = group.clock()
         self._in_background = threading.Event()
         self._delayed = threading.Event()
+        self._sharing = threading.Event()
         joined = group.entry.change(lambda state: state.joined(name, self.token).balanced(name))
         self._lease = joined.lease
+        self._refresh = min(REFRESH, self._lease / 3)
         self._adopt(joined, set())
 
     def __repr__(self) -> str:
@@ -69,7 +72,7 @@ class Member:
 
     def sync_if_due(self) -> None:
         """Read the group's state every few seconds. Raises ReaderOffline."""
-        if self.group.clock() - self._looked >= REFRESH:
+        if self.group.clock() - self._looked >= self._refresh:
             self.sync()
 
     def sync(self) -> None:
@@ -87,7 +90,7 @@ class Member:
         self._looked = now
         if (
             now - self._heard >= self._lease / 3
-            or (now - self._heard >= REFRESH and self.segments.positions != self._recorded)
+            or (now - self._heard >= self._refresh and self.segments.positions != self._recorded)
             or state.readers[self.name].positions.keys() != self.segments.positions.keys()
             or self._leases.expired(state, now)
             or state.balanced(self.name, self.segments.out) != state
@@ -118,6 +121,26 @@ class Member:
         self._adopt(state, kept)
         return state
 
+    def _release_surplus(self) -> None:
+        """Release segments that other readers are due, except those with an outstanding slice. It is no sign of life.
+
+        Raises ReaderOffline.
+        """
+        kept: set[GroupSegment] = set()
+
+        def step(state: GroupState) -> GroupState:
+            reader = state.owned(self.name, self.token)
+            positions = state.recorded(self.name, self.token, self.segments.positions, beat=reader.beat)
+            kept.clear()
+            kept.update(reader.positions)
+            shared = positions.balanced(self.name, self.segments.out)
+            fewer = len(shared.readers[self.name].positions) < len(reader.positions)
+            return shared if fewer else state
+
+        state = self.group.entry.change(step)
+        if state.readers[self.name].positions.keys() < kept:
+            self._adopt(state, kept)
+
     def _adopt(self, state: GroupState, kept: set[GroupSegment]) -> None:
         self.segments.adopt(state.readers[self.name].positions, kept)
         self._recorded = dict(self.segments.positions)
@@ -147,23 +170,46 @@ class Member:
                 if self.segments.positions != self._recorded:
                     self.record()
 
-    def keep_lease(self) -> None:
-        """Called before each event. Reads the group's state if the lease may have expired; seldom waits.
+    def keep_lease(self) -> float:
+        """Called before each event. Reads the group's state if the lease may have expired; seldom waits. The time by
+        the group's clock.
 
         Raises ReaderOffline.
         """
         self.check_online()
-        silent = self.group.clock() - self._heard
+        now = self.group.clock()
+        silent = now - self._heard
         if silent >= self._lease * 2 / 3:
             with self.lock:
                 self.check_online()
                 self.record()
         elif silent >= self._lease / 3:
             self._record_in_background()
+        return now
+
+    def share_soon(self) -> None:
+        """Schedule the release of surplus segments on another thread, every REFRESH while a slice is outstanding."""
+        if not self._sharing.is_set():
+            self._sharing.set()
+            self.group.later(self._refresh, self._try_to_share)
+
+    def _try_to_share(self) -> None:
+        self._sharing.clear()
+        try:
+            with self.lock:
+                if self.offline or not self.segments.out:
+                    return
+                self._release_surplus()
+        except (GroupNotFound, ReaderOffline):
+            return  # the next call raises it
+        except (EngineError, StorageError) as error:
+            self._warn_of(error)
+        if self.group.clock() - self._heard < self._lease:
+            self.share_soon()
 
     def record_soon(self) -> None:
         """Schedule recording of returned slices on another thread, REFRESH after the last time. Does not wait."""
-        rest = REFRESH - (self.group.clock() - self._heard)
+        rest = self._refresh - (self.group.clock() - self._heard)
         if rest <= 0:
             self._record_in_background()
         elif not self._delayed.is_set():

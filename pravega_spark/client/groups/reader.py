@@ -27,7 +27,10 @@ from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 SLICE_BYTES = 8 << 20
-"""About how many bytes of a segment a slice holds (Pravega: READ_BUFFER_SIZE)."""
+"""About how many bytes of a segment a slice holds, by default (Pravega: READ_BUFFER_SIZE)."""
+
+SLICE_TIME = 10.0
+"""Seconds after which a slice ends, by default."""
 
 PATIENCE = 1.0
 """Seconds for which `get_segment_slice_async` waits for events before it returns an empty slice."""
@@ -42,12 +45,24 @@ class StreamReader:
 
     Any number of readers may be used in one event loop. A reader that is not used for the duration of its lease may
     lose its segments to other readers, whether it holds a slice or not; its methods raise ReaderOffline then.
+
+    slice_bytes, slice_events, slice_time: a slice holds about so many bytes, and no more events, and ends so many
+    seconds after it was returned to the program.
     """
 
-    def __init__(self, group: OpenGroup, name: str) -> None:
+    def __init__(
+        self,
+        group: OpenGroup,
+        name: str,
+        slice_bytes: int | None = None,
+        slice_events: int | None = None,
+        slice_time: float = SLICE_TIME,
+    ) -> None:
         self.group = group
         self.name = name
-        self._member = Member(group, name)
+        self._slice_events = slice_events
+        self._slice_time = slice_time
+        self._member = Member(group, name, SLICE_BYTES if slice_bytes is None else slice_bytes)
         self._segments = self._member.segments
         self._streams: dict[str, Stream] = {}
         self._records: dict[str, StreamRecord] = {}  # the states of its streams at the last fresh read
@@ -82,7 +97,9 @@ class StreamReader:
         while True:
             await loop.run_in_executor(self.group.pool(), self._advance, fresh)
             with suppress(IndexError):
-                return self._segments.ready.popleft()
+                made = self._segments.hand_out(self.group.clock() + self._slice_time)
+                self._member.share_soon()
+                return made
             if loop.time() >= until:
                 return SegmentSlice(self._member, OpenSpan(0, 0), iter(()))
             await asyncio.sleep(min((each.due_in(POLL) for each in self._containers()), default=POLL))
@@ -205,11 +222,14 @@ class StreamReader:
         )
 
     def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:
-        """Read about SLICE_BYTES, to the end of an event. False if the events were truncated meanwhile."""
-        if end - position > SLICE_BYTES * 5 // 4:
-            record = snapshot.segments.index(segment.id).locate_offset(position + SLICE_BYTES)
+        """Read what a slice holds, to the end of an event. False if the events were truncated meanwhile."""
+        size = self._segments.bytes
+        if end - position > size * 5 // 4:
+            record = snapshot.segments.index(segment.id).locate_offset(position + size)
             end = min(end, record.offset) if record is not None else end
         with suppress(TruncatedData, SegmentTruncated, SegmentNotFound):
+            if self._slice_events is not None:
+                end = min(end, snapshot.segments.offset_of_event(segment.id, position, self._slice_events))
             events = read_slice(snapshot, segment.id, position, end)
             self._segments.put(segment, SegmentSlice(self._member, OpenSpan(position, end), events))
             return True

@@ -1,7 +1,8 @@
 """Slices: consecutive events that a reader of a group returns, and the segments they come from.
 
 A segment has at most one outstanding slice. Its position moves only when the slice is returned, to the end of the last
-event that was taken. So a position never passes an event that was not delivered.
+event that was taken. So a position never passes an event that was not delivered. A slice ends after some time, so that
+a slow program holds a segment, and may repeat its events after a crash, for that long only.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ from collections import deque
 from collections.abc import Iterator, KeysView, Mapping
 from typing import NamedTuple, Protocol
 
-from pravega_spark.client.groups.events import EventData
+from pravega_spark.client.event import Event
 from pravega_spark.client.groups.state import GroupSegment
 
 
 class OpenSpan:
-    """The part of a segment in an outstanding slice: how far its events were taken, and whether it was returned."""
+    """The part of a segment in an outstanding slice: how far its events were taken, and whether it was returned.
 
-    __slots__ = ("end", "lost", "position", "returned")
+    until: when it ends (seconds of the group's clock), counted from when it was handed out.
+    """
+
+    __slots__ = ("end", "expired", "lost", "position", "returned", "start", "until")
 
     def __init__(self, start: int, end: int) -> None:
-        self.position = start
+        self.start = self.position = start
         self.end = end
+        self.until = float("inf")
+        self.expired = False
         self.returned = False
         self.lost = False
 
@@ -30,18 +36,20 @@ class OpenSpan:
 class SliceOwner(Protocol):
     """The reader that slices come from."""
 
-    def keep_lease(self) -> None:
-        """Called before each event. Raises ReaderOffline when the reader may not deliver any more."""
+    def keep_lease(self) -> float:
+        """Called before each event. The time by the group's clock. Raises ReaderOffline when the reader may not deliver
+        any more."""
 
 
 class SegmentSlice:
-    """Consecutive events of a segment: an iterator of EventData. Made by a reader; empty if there were no events.
+    """Consecutive events of a segment: an iterator of Event. Made by a reader; empty if there were no events.
 
-    It ends early if the group was reset meanwhile, or the segment truncated: these events are delivered again, or are
-    gone. Iterating raises ReaderOffline when the reader has lost its segments.
+    It ends early after the reader's `slice_time`: the next slice begins with the next event. It also ends early if the
+    group was reset meanwhile, or the segment truncated: these events are delivered again, or are gone. Iterating raises
+    ReaderOffline when the reader has lost its segments.
     """
 
-    def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[EventData, int]]) -> None:
+    def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[Event, int]]) -> None:
         self.owner = owner
         self.span = span
         self._events = events
@@ -49,16 +57,20 @@ class SegmentSlice:
     def __iter__(self) -> SegmentSlice:
         return self
 
-    def __next__(self) -> EventData:
+    def __next__(self) -> Event:
         span = self.span
         if span.returned or span.position >= span.end:
             raise StopIteration
-        self.owner.keep_lease()
-        if span.lost:
+        span.expired = span.expired or self.owner.keep_lease() >= span.until
+        if span.lost or (span.expired and span.position > span.start):
             raise StopIteration
         event, end = next(self._events)
         span.position = end
         return event
+
+
+LEAST_BYTES = 64 << 10
+"""A slice holds no less because earlier ones ended by time."""
 
 
 class _Out(NamedTuple):
@@ -72,10 +84,11 @@ class ReaderSegments:
     """A reader's segments. Guarded by the reader's lock.
 
     positions: the offset up to which each was read, in the order of reading. ready: slices that were made and not
-    returned to the program yet.
+    returned to the program yet. bytes: how much the next slice holds, about: `most`, or less if slices end by time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = self.bytes = most
         self.positions: dict[GroupSegment, int] = {}
         self.ready: deque[SegmentSlice] = deque()
         self._out: dict[GroupSegment, _Out] = {}
@@ -84,6 +97,12 @@ class ReaderSegments:
     def out(self) -> KeysView[GroupSegment]:
         """The segments with an outstanding slice."""
         return self._out.keys()
+
+    def hand_out(self, until: float) -> SegmentSlice:
+        """The next slice that is ready, which ends at `until`. Raises IndexError if there is none."""
+        made = self.ready.popleft()
+        made.span.until = until
+        return made
 
     def waiting(self) -> list[GroupSegment]:
         """The segments without an outstanding slice, in the order of reading."""
@@ -97,7 +116,7 @@ class ReaderSegments:
     def take_back_done(self) -> None:
         """Advance behind slices that were returned or dropped, or whose events were all taken."""
         for segment, (span, held) in list(self._out.items()):
-            if span.returned or held() is None or span.position == span.end:
+            if span.returned or held() is None or span.position == span.end or span.expired:
                 self._take_back(segment)
 
     def take_back_returned(self) -> None:
@@ -110,6 +129,11 @@ class ReaderSegments:
         """Advance behind the events taken from a slice, and put the segment last."""
         span, _ = self._out.pop(segment)
         span.returned = True
+        taken = span.position - span.start
+        if span.expired:
+            self.bytes = max(2 * taken, min(LEAST_BYTES, self._most))
+        elif span.position == span.end:
+            self.bytes = min(max(2 * taken, self.bytes), self._most)
         del self.positions[segment]
         self.positions[segment] = span.position
 

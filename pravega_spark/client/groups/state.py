@@ -120,13 +120,17 @@ class GroupState:
             raise ReaderOffline(name)
         return reader
 
-    def recorded(self, name: str, token: str, positions: Mapping[GroupSegment, int]) -> GroupState:
-        """Record a beat and positions of a reader. Positions of segments that it lost are ignored.
+    def recorded(
+        self, name: str, token: str, positions: Mapping[GroupSegment, int], beat: int | None = None
+    ) -> GroupState:
+        """Record a beat, by default the next one, and positions of a reader. Positions of segments that it lost are
+        ignored.
 
         Raises ReaderOffline.
         """
         reader = self.owned(name, token)
-        return self._with_reader(name, GroupReader(token, reader.beat + 1, _advanced(reader.positions, positions)))
+        beat = reader.beat + 1 if beat is None else beat
+        return self._with_reader(name, GroupReader(token, beat, _advanced(reader.positions, positions)))
 
     def left(
         self, name: str, token: str | None = None, positions: Mapping[GroupSegment, int] | None = None

@@ -8,7 +8,7 @@ two segments creates them. They are truncated with the stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
@@ -62,13 +62,29 @@ class Interleaving(NamedTuple):
             return cls(ids, places)
 
     @classmethod
-    def of_appends(cls, segments: Sequence[int], records: Sequence[np.ndarray]) -> Interleaving:
-        """Of the events that several appends wrote to segments. records: all index records of each segment."""
+    def of_appends(
+        cls, segments: Sequence[int], records: Sequence[np.ndarray], columns: Mapping[int, Interleaving]
+    ) -> Interleaving:
+        """Of the events that several appends wrote to segments. records: all index records of each segment. columns: of
+        the events of single appends, by their numbers; those of any other append come segment by segment."""
         appends = np.concatenate([np.repeat(each[:, 3], np.diff(each[:, 1], prepend=0)) for each in records])
         places = np.repeat(np.arange(len(records)), [each[-1, 1] for each in records])
         known = tuple(dict.fromkeys(segments))
         own = np.array([known.index(number) for number in segments])
-        return cls(known, own[places[np.argsort(appends, kind="stable")]])
+        order = np.argsort(appends, kind="stable")
+        found, ordered = own[places[order]], appends[order]
+        for append, column in columns.items():
+            first, end = np.searchsorted(ordered, [append, append + 1])
+            found[first:end] = np.array([known.index(number) for number in column.segments])[column.places]
+        return cls(known, found)
+
+    @classmethod
+    def of_column(cls, segments: Sequence[int], indexes: np.ndarray) -> Interleaving | None:
+        """Of the rows of a column. indexes: of each row's segment in `segments`. None if all rows have one segment."""
+        used, places = np.unique(indexes, return_inverse=True)
+        if len(used) < 2:
+            return None
+        return cls(tuple(segments[index] for index in used), places.astype(np.min_scalar_type(len(used))))
 
     @classmethod
     def concatenated(cls, interleavings: Sequence[Interleaving]) -> Interleaving:

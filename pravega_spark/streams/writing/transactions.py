@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgpack
@@ -139,6 +140,17 @@ def transaction_of(key: str) -> tuple[str, str, uuid.UUID]:
     return scope, stream, uuid.UUID(hex=number)
 
 
+class ColumnOrder(NamedTuple):
+    """The order of a column's events, which one append wrote to several segments of a transaction.
+
+    segment, offset: where the events of one of the segments begin. interleaving: by the segments of the stream.
+    """
+
+    segment: int
+    offset: int
+    interleaving: Interleaving
+
+
 class Transaction:
     """A transaction of a stream by its id, whether it exists or not. Caches nothing.
 
@@ -198,13 +210,15 @@ class Transaction:
 
     # --- its end -----------------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
+    def commit(self, columns: Sequence[ColumnOrder] = ()) -> None:
         """Merge all events into the stream, in one append. Committing it again changes nothing.
+
+        columns: the order of events that one append wrote to several segments, as far as the caller wrote them.
 
         Raises TransactionClosed if it was aborted, TransactionNotFound, StreamSealed, StorageError; and
         OutcomeUnknown after retrying for some minutes.
         """
-        self._commit_change(self._commit, COMMITTED)
+        self._commit_change(partial(self._commit, columns=columns), COMMITTED)
 
     def abort(self) -> None:
         """Delete all events. Aborting it again changes nothing. A transaction with a damaged record is removed.
@@ -266,7 +280,7 @@ class Transaction:
         names = [name for segment in record.routing.segments for name in self._names(segment.id)]
         return [self._put(record._replace(status=ABORTED, changed=_now(self.stream))), *map(DeleteSegment, names)]
 
-    def _commit(self, record: TransactionRecord) -> list[Operation]:
+    def _commit(self, record: TransactionRecord, columns: Sequence[ColumnOrder] = ()) -> list[Operation]:
         self.stream.begin_generation()
         snapshot = self.stream.snapshot(refresh=False)
         numbers = [segment.id for segment in record.routing.segments]
@@ -280,8 +294,7 @@ class Transaction:
         records = {number: self._records(number, known) for number in used}
         for number in numbers:
             operations += self._merge(number, targets.get(number), known, records.get(number))
-        into = [targets[number] for number in used]
-        interleaving = Interleaving.of_appends(into, list(records.values())) if len(used) > 1 else None
+        interleaving = _interleaving(targets, records, columns) if len(used) > 1 else None
         return operations + order_operations(self.stream.container, self.stream.key, interleaving) + after
 
     def _records(self, number: int, known: Mapping[str, Segment | None]) -> np.ndarray:
@@ -422,6 +435,19 @@ def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
             with suppress(BadKeyVersion):
                 stream.container.commit([PutEntry(TRANSACTIONS, transaction.key, None, record.version)])
     return aborted
+
+
+def _interleaving(
+    targets: Mapping[int, int], records: Mapping[int, np.ndarray], columns: Iterable[ColumnOrder]
+) -> Interleaving:
+    """The order of all events. targets: the segments of the stream that take those of the transaction's segments, whose
+    index records are given."""
+    known: dict[int, Interleaving] = {}
+    for number, offset, column in columns:
+        row = np.searchsorted(records[number][:, 0], offset, side="right")
+        segments = tuple(targets[each] for each in column.segments)
+        known[int(records[number][row, 3])] = Interleaving(segments, column.places)
+    return Interleaving.of_appends([targets[number] for number in records], list(records.values()), known)
 
 
 def _unchanged(segment: Segment) -> Append:

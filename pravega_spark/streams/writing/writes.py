@@ -28,6 +28,7 @@ from pravega_spark.streams.model.index import encode_records, sparse_records
 from pravega_spark.streams.model.names import index_segment_name, segment_name
 from pravega_spark.streams.writing import changes
 from pravega_spark.streams.writing.digests import Digest
+from pravega_spark.streams.writing.event_numbers import NumberedWrite, NumberUpdate
 from pravega_spark.streams.writing.event_order import Interleaving, order_operations, order_segments
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite
@@ -75,7 +76,7 @@ class StreamWrite:
         self,
         stream: WritableStream,
         parts: Parts,
-        producer: ProducerWrite | None = None,
+        producer: ProducerWrite | NumberedWrite | None = None,
         interleaving: Interleaving | None = None,
     ) -> None:
         self.stream = stream
@@ -86,7 +87,7 @@ class StreamWrite:
         self._routed = [part for _, some in parts for part in some]
         self._before: list[Operation] = []
         self._after: list[Operation] = []
-        self._update: ProducerUpdate | None = None
+        self._update: ProducerUpdate | NumberUpdate | None = None
         self._update_operations: list[Operation] = []
 
     def begin(self) -> None:
@@ -94,14 +95,21 @@ class StreamWrite:
         self.stream.begin_generation()
         if self.producer is None:
             return
-        digest = self.producer.digest
+        if isinstance(self.producer, NumberedWrite):
+            self._update = NumberUpdate(self.stream, self.producer)
+        else:
+            self._update = self._replayable(self.producer)
+        self._update_operations = self._update.advance()
+
+    def _replayable(self, write: ProducerWrite) -> ProducerUpdate:
+        """The update of the producer's state, with the digest of the events."""
+        digest = write.digest
         if digest is None:
             digest = Digest.total(Digest(part.events, part.size) for part in self._routed)
         generation = 0
         with suppress(StreamNotFound):  # the append raises it too
             generation = self.stream.snapshot(refresh=False).record.generation.epoch
-        self._update = ProducerUpdate(self.stream, self.producer._replace(digest=digest), generation)
-        self._update_operations = self._update.advance()
+        return ProducerUpdate(self.stream, write._replace(digest=digest), generation)
 
     @property
     def has_routing(self) -> bool:
@@ -123,7 +131,8 @@ class StreamWrite:
     def resolve_rejection(self, error: BadAttributeUpdate) -> bool:
         """Whether an append was rejected because of this producer's state.
 
-        If so, the update is prepared again for that state, or `new` becomes False. Raises ReplayChanged, WritesLost.
+        If so, the update is prepared again for that state, or `new` becomes False. Raises ReplayChanged, WritesLost;
+        AlreadyWritten, NumbersLost.
         """
         if self._update is None or not self._update.is_rejected_by(error):
             return False
@@ -153,9 +162,9 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
     """Append to streams of one container, all or nothing, durable on return. Writes that are committed already are left
     out.
 
-    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksGivenUp, StorageError; SegmentSealed or
-    SegmentNotFound for parts without a routing. Raises OutcomeUnknown at once if a write is not idempotent, otherwise
-    after retrying for some minutes.
+    Raises StreamSealed, StreamNotFound, ReplayChanged, WritesLost, ChunksExpired, StorageError; for numbered events
+    AlreadyWritten and NumbersLost; SegmentSealed or SegmentNotFound for parts without a routing. Raises OutcomeUnknown
+    at once if a write is not idempotent, otherwise after retrying for some minutes.
     """
     for write in writes:
         write.begin()

@@ -141,8 +141,8 @@ def test_groups_are_made_once_and_deleted(manager: StreamManager) -> None:
 def test_what_cannot_be_a_group(manager: StreamManager) -> None:
     with pytest.raises(ValueError, match="No Pravega Streams present in the ReaderGroupConfiguration"):
         StreamReaderGroupConfig(False, "sc")
-    with pytest.raises(ValueError, match="lease must be a number of seconds above 0, not 0"):
-        StreamReaderGroupConfig(False, "sc", "one", lease=0)
+    with pytest.raises(ValueError, match=r"lease must be at least 1 seconds, not 0\.9: a reader gives a sign"):
+        StreamReaderGroupConfig(False, "sc", "one", lease=0.9)
     with pytest.raises(ValueError, match="retention must be"):
         StreamReaderGroupConfig(False, "sc", "one", retention="all")  # type: ignore[arg-type]
     with pytest.raises(InvalidStreamCut, match="the stream cut belongs to sc/four"):

@@ -66,7 +66,7 @@ def test_who_is_slow_but_alive_keeps_its_segments(
     manager: StreamManager, roots: tuple[Root, Root], clock: Clock
 ) -> None:
     write(manager, "one", numbered(9))
-    slow = grouped(roots[0], clock).create_reader("slow")
+    slow = grouped(roots[0], clock).create_reader("slow", slice_time="1h")
     other = grouped(roots[1], clock).create_reader("other")
     part, found = next_slice(slow), []
     for event in part:

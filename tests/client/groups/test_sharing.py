@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
+from pravega_spark.client.groups import member as group_member
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
+from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.state import ReaderOnline
-from tests.client.groups.reading import drained, next_slice, numbered, segments_held, write
+from tests.client.groups.reading import (
+    Clock,
+    drained,
+    grouped,
+    next_slice,
+    numbered,
+    payloads,
+    segments_held,
+    write,
+)
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 
@@ -28,6 +41,49 @@ def test_segments_are_shared_and_given_up(manager: StreamManager) -> None:
     next_slice(readers[1])
     assert segments_held(group) == {"b": 4}
     assert group.online_readers() == ["b"]
+
+
+def test_readers_that_join_get_their_share_at_their_first_reads(
+    manager: StreamManager, roots: tuple[Root, Root], clock: Clock
+) -> None:
+    """Three readers join one after the other, over six segments. Each of them reads once in three seconds."""
+    manager.create_stream("sc", "six", 6)
+    write(manager, "six", numbered(600), key=None)
+    groups = [grouped(root, clock, "six") for root in (*roots, roots[0])]
+    readers: list[StreamReader] = []
+    for name, group in zip("abc", groups, strict=True):
+        readers.append(group.create_reader(name, slice_events=5))
+        for _ in range(2):
+            clock.now += 3
+            for reader in readers:
+                reader.release_segment(next_slice(reader))
+        assert sorted(segments_held(group).values()) == [6 // len(readers)] * len(readers)
+    readers[0].reader_offline()
+    for _ in range(2):
+        clock.now += 3
+        for reader in readers[1:]:
+            reader.release_segment(next_slice(reader))
+    assert segments_held(groups[1]) == {"b": 3, "c": 3}
+
+
+def test_a_reader_that_works_on_a_slice_releases_its_other_segments(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no call for that, and is no sign of life."""
+    monkeypatch.setattr(group_member, "REFRESH", 0.02)
+    write(manager, "four", numbered(100), key=None)
+    group = manager.create_reader_group("rg", "sc", "four")
+    busy = group.create_reader("busy")
+    part = next_slice(busy)
+    next(part)
+    beat = group.entry.state().readers["busy"].beat
+    group.create_reader("joined")
+    end = time.monotonic() + 60
+    while segments_held(group)["busy"] > 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert group.entry.state().readers["busy"].beat == beat
+    assert len(payloads(part)) > 5  # its slice is not among those that it released
 
 
 def test_what_is_given_up_goes_on_where_it_was(manager: StreamManager) -> None:

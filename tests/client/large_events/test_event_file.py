@@ -21,7 +21,7 @@ from chunkstore.testing import CountingStore
 from engine.errors import DataCorruption
 from engine.storage.object_reads import ObjectRange, Stores
 from pravega_spark import (
-    EventData,
+    Event,
     EventFile,
     EventPointer,
     EventTooLarge,
@@ -34,10 +34,9 @@ from pravega_spark import (
     fetch_event_to_file,
     fetch_events,
 )
-from pravega_spark.client.groups.events import LargeEventData
+from pravega_spark.client.event import LazyEvent
 from pravega_spark.client.large_events import event_file
 from pravega_spark.client.large_events.event_file import EventPayload
-from pravega_spark.client.reader import LazyEvent
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.stream import Stream
 from tests.large_events import MiB, content, put_large, put_small
@@ -266,20 +265,20 @@ def test_followers_and_groups_too(manager: StreamManager, stream: Stream, pointe
     tailed = list(manager.tail("sc", "one", StreamCut("sc", "one", {0: 0})))
     assert [event.get_event() for event in tailed] == [b"before", b"", LARGE, b"after"]
     reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
-    events: list[EventData] = []
+    events: list[Event] = []
     while len(events) < 4:
         part = asyncio.run(reader.get_segment_slice_async())
         events += list(part)
         reader.release_segment(part)
     before, _, large, after = events
-    assert isinstance(large, LargeEventData) and str(large.pointer) == pointer and large.size == len(LARGE)
+    assert isinstance(large, LazyEvent) and str(large.pointer) == pointer and large.size == len(LARGE)
     assert (before.get_event(limit=6), after.data()) == (b"before", b"after")
     with pytest.raises(EventTooLarge, match=f"{pointer} has"):
         large.get_event(limit=MiB)
     with pytest.raises(EventTooLarge):
         before.get_event(limit=5)
     assert large.data() == LARGE and large.value == LARGE
-    assert repr(large) == f"EventData(offset 22 data: {len(LARGE)} bytes, not read)"
+    assert repr(large) == f"Event(offset 22 data: {len(LARGE)} bytes, not read)"
     with large.open() as file:
         assert file.read(7) == LARGE[:7]
 
