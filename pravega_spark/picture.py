@@ -1,5 +1,8 @@
-"""Renders a picture of a stream as SVG: its segments over time and keys, where they were split and merged, and where
-cuts lie. Notebooks and browsers show it, with details of the part under the pointer."""
+"""Renders a picture of a stream as SVG: its segments over time and keys, where they were split and merged, when events
+came, and where cuts and consumers are. Notebooks and browsers show it, with details of the part under the pointer.
+
+The picture needs no style sheet: its size, fonts and colours are attributes, which all renderers of SVG know.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from pravega_spark.parameters import checks
 from pravega_spark.picture_layout import (
     CUTS,
     END,
+    EVENTS,
     GONE,
     HATCH,
     MERGE,
+    MOST_CONSUMERS,
     OPEN,
     SEALED,
     SPLIT,
@@ -23,14 +28,19 @@ from pravega_spark.picture_layout import (
     apart,
     check_cuts,
     clock,
+    columns,
+    columns_label,
     evenly,
+    events_by_column,
     free,
+    head_label,
     is_exact,
     ticks,
     time_label,
     title,
     unhidden,
 )
+from pravega_spark.quantities import counted
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.reading.stream_position import PositionLike
 from pravega_spark.streams.reading.timeline import CutPoint, SegmentSpan, Timeline
@@ -41,10 +51,14 @@ _BELOW, _LEGEND_LINE = 74, 20
 _LETTER, _LINE = 6.2, 15  # of a label's font, 11 px
 _STYLES = ("", "8 3", "2 2")  # dashes of cuts, when the colours are used up
 
+_MARK = 7.5  # radius of a consumer's mark
+
 _STYLE = """\
-.pravega-picture {font: 11px sans-serif; max-width: 100%; height: auto; background: white}
 .pravega-picture .segment:hover, .pravega-picture .cut:hover {filter: brightness(0.85)}
-.pravega-picture text {fill: black; pointer-events: none}"""
+.pravega-picture text, .pravega-picture .events {pointer-events: none}"""
+
+_FITTING = "<style>.pravega-page svg {max-width: 100%; height: auto}</style>"
+"""For pages: the picture shrinks with its page. Renderers other than browsers do not understand it."""
 
 
 class StreamPicture:
@@ -57,7 +71,7 @@ class StreamPicture:
         self.svg = svg
 
     def _repr_html_(self) -> str:
-        return f"<div>{self.svg}</div>"  # an image would have no titles
+        return f'<div class="pravega-page">{_FITTING}{self.svg}</div>'  # an image would have no titles
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -70,7 +84,7 @@ class StreamPicture:
         suffix = Path(path).suffix
         if suffix.lower() not in (".svg", ".html"):
             raise ValueError(f"unsupported file extension {suffix!r}: use .svg or .html")
-        page = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>Segments of a stream</title>\n{self.svg}\n'
+        page = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>Segments of a stream</title>\n{self._repr_html_()}\n'
         Path(path).write_text(page if suffix.lower() == ".html" else self.svg, "utf-8")
 
 
@@ -87,13 +101,19 @@ def stream_picture(
 
     Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `seg 3.2` means segment
     3, created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open.
-    Labels and marks without room are omitted; the titles of all parts have ids, keys and times. A cut crosses each
-    segment at the time of the first event after it, or at the segment's end if there is none. It crosses a segment
-    without events at the same time as the others, and is omitted where it is before the head. Hatched parts were
-    truncated; the picture starts with the first epoch of which anything is left.
+    Labels and marks without room are omitted; the titles of all parts have ids, keys and times. The columns in a
+    segment are its readable events by time. Hatched parts were truncated; the picture starts with the first epoch of
+    which anything is left.
+
+    A cut crosses each segment between the event before it and the event after it, and is as straight as these allow.
+    A time is a straight line at that time. Letters mark the positions of the first MOST_CONSUMERS of the scope's
+    reader groups and the stream's subscribers. Positions before the head are omitted.
 
     cuts: additional cuts or other positions, at most MOST_CUTS, by their names in the legend. even: make all epochs
     equally wide, for streams that were scaled often in a short time.
+
+    The cost does not depend on the size of the stream: at most 64 reads of its index find when events came, and in a
+    longer stream events between these reads are spread evenly.
 
     Raises StreamNotFound, InvalidStreamCut, ValueError for more than MOST_CUTS cuts.
     """
@@ -120,17 +140,19 @@ class _Drawing:
         first, last = place(timeline.epochs[0][1]), place(timeline.now)
         scale = (_WIDTH - _LEFT - _RIGHT) / ((last - first) or 1)
         self._x: X = lambda moment: _LEFT + (place(moment) - first) * scale
-        ends = (*timeline.head, *timeline.tail, *(point for points in timeline.cuts.values() for point in points))
-        self._points = ends
+        marked = (*timeline.cuts.values(), *timeline.consumers.values())
+        self._points = (*timeline.head, *timeline.tail, *(point for points in marked for point in points))
 
     def svg(self) -> str:
         segments, (below, marks) = [*self._segments()], self._borders()
-        parts = [*segments, *below, *self._cuts(), *marks, *self._labels(), *self._frame(), *self._keys()]
+        lines = [*self._cuts(), *self._consumers()]
+        parts = [*segments, *self._events(), *below, *lines, *marks, *self._labels(), *self._frame(), *self._keys()]
         height = _TOP + _HEIGHT + _BELOW + _LEGEND_LINE * self._lines
         name = escape(title(self._timeline))
         opening = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="pravega-picture" viewBox="0 0 {_WIDTH} {height}" '
-            f'width="{_WIDTH}" height="{height}" role="img" aria-label="{name}"><style>{_STYLE}</style>'
+            f'width="{_WIDTH}" height="{height}" font-family="sans-serif" font-size="11" role="img" '
+            f'aria-label="{name}"><style>{_STYLE}</style>'
             f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{_HATCHES}'
         )
         return "\n".join([opening, *parts, "</svg>"])
@@ -151,8 +173,10 @@ class _Drawing:
         for number in apart(places, 90):
             x = places[number]
             yield f'<path d="M{x:.1f} {bottom}v5" stroke="black"/>'
+            at_edge = x > _WIDTH - 6 * _LETTER
             for line, text in enumerate(clock(moments[number], exact)):
-                yield _text(x, bottom + 18 + line * _LINE, text, anchor="middle")
+                place, anchor = (_WIDTH - 2, "end") if at_edge else (x, "middle")
+                yield _text(place, bottom + 18 + line * _LINE, text, anchor=anchor)
         middle = (_LEFT + _WIDTH - _RIGHT) / 2
         yield _text(middle, bottom + 18 + 2.4 * _LINE, time_label(known, self._even), anchor="middle")
         for key in (0, 0.25, 0.5, 0.75, 1):
@@ -203,6 +227,29 @@ class _Drawing:
             if state in found:
                 self._legend.append(_Key(f'<rect y="-7" width="26" height="14" fill="{fill}"/>', name))
 
+    def _events(self) -> Iterator[str]:
+        """The events of each segment by time, as columns of one scale in the lower part of the segment."""
+        edges = columns(self._timeline, self._even)
+        spans = {span.segment.id: span for span in self._timeline.spans}
+        found = {number: events_by_column(rows, edges) for number, rows in self._timeline.activity.items()}
+        most = max((float(counts.max()) for counts in found.values()), default=0.0)
+        if not most:
+            return
+        places = [self._x(edge) for edge in edges]
+        for number, counts in found.items():
+            span, bars = spans[number], []
+            left, right, low = self._x(span.begun), self._x(span.ended), _y(span.segment.low)
+            height = _bars_height(low - _y(span.segment.high))
+            for column in counts.nonzero()[0].tolist():
+                begin, end = max(places[column], left), min(places[column + 1], right)
+                high = low - max(height * float(counts[column]) / most, 1.0)
+                bars.append(f"M{begin:.1f} {low:.1f}V{high:.1f}H{max(end, begin + 0.5):.1f}V{low:.1f}Z")
+            yield f'<path class="events" d="{"".join(bars)}" fill="{EVENTS}"/>'
+        look = "".join(
+            f'<rect x="{x}" y="{7 - high}" width="7" height="{high}" fill="{EVENTS}"/>' for x, high in _COLUMNS
+        )
+        self._legend.append(_Key(look, columns_label(most, edges, self._even)))
+
     def _box(self, begun: int, ended: int, span: SegmentSpan, fill: str, more: str = "") -> str:
         segment, left = span.segment, self._x(begun)
         until = "takes events" if span.state == "open" else f"until {_exact(span.ended)}"
@@ -245,13 +292,15 @@ class _Drawing:
     def _cuts(self) -> Iterator[str]:
         """A line through all keys for each cut; other cuts lie on top of head and tail, and are thinner."""
         known = self._timeline
-        yield from self._cut("head", known.head, END, "", 7)
+        yield from self._cut("head", known.head, END, "", 7, head_label(known))
         yield from self._cut("tail", known.tail, END, "8 3", 7)
         looks = ((colour, style) for style in _STYLES for colour in CUTS)
         for (name, points), (colour, style) in zip(known.cuts.items(), looks, strict=False):
             yield from self._cut(name, points, colour, style, 3)
 
-    def _cut(self, name: str, points: tuple[CutPoint, ...], colour: str, dashes: str, width: int) -> Iterator[str]:
+    def _cut(
+        self, name: str, points: tuple[CutPoint, ...], colour: str, dashes: str, width: int, label: str = ""
+    ) -> Iterator[str]:
         look = f'stroke="{colour}" stroke-width="{width}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
         before: CutPoint | None = None
         for point in points:
@@ -262,7 +311,24 @@ class _Drawing:
             below = f'<path {line} stroke="white" stroke-width="{width + 2}"/>' if colour != END else ""
             details = _title(f"{name}: {_location(point)}", f"keys above {low:.6g}, up to {high:.6g}")
             yield f'<g class="cut">{below}<path {line} {look}/>{details}</g>'
-        self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', name if points else f"{name} (before the head)"))
+        shown = (label or name) if points else f"{name} (before the head)"
+        self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', shown))
+
+    def _consumers(self) -> Iterator[str]:
+        """A letter in each segment in which a consumer is, with a thin line over its keys."""
+        known = list(self._timeline.consumers.items())
+        shown = known[:MOST_CONSUMERS]
+        for number, (name, points) in enumerate(shown):
+            letter = chr(ord("A") + number)
+            for point in points:
+                low, high, x = _y(point.low), _y(point.high), self._x(point.time)
+                y = high + (low - high) * (number + 1) / (len(shown) + 1)
+                details = _title(f"{name}: {_location(point)}", f"keys above {point.low:.6g}, up to {point.high:.6g}")
+                line = f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="black" stroke-dasharray="1 3"/>'
+                yield f'<g class="cut consumer">{line}{_letter(letter, x, y)}{details}</g>'
+            self._legend.append(_Key(_letter(letter, 13, 0), name if points else f"{name} (before the head)"))
+        if len(known) > len(shown):
+            self._legend.append(_Key("", f"{counted(len(known) - len(shown), 'consumer')} more"))
 
     def _labels(self) -> Iterator[str]:
         """The segments' labels, where no line crosses them; none without room."""
@@ -284,6 +350,14 @@ _HATCHES = (
 )
 
 
+def _bars_height(height: float) -> float:
+    """The height of the highest column of events in a segment of a height: they end below its label."""
+    return height / 2 - _LINE / 2 if height > 2 * _LINE else height / 2
+
+
+_COLUMNS = ((1, 6), (9, 14), (17, 9))  # of the legend: x and height
+
+
 def _y(key: float) -> float:
     return _TOP + (1 - key) * _HEIGHT
 
@@ -292,7 +366,13 @@ def _location(point: CutPoint) -> str:
     """What a cut lies at; only an event has a time of its own."""
     if point.kind == "end":
         return "no event follows in this segment"
-    return _exact(point.time) if point.kind == "event" else f"the segment's beginning, {_exact(point.time)}"
+    return f"the segment's beginning, {_exact(point.time)}" if point.kind == "begin" else _exact(point.time)
+
+
+def _letter(letter: str, x: float, y: float) -> str:
+    """The mark of a consumer."""
+    circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_MARK}" fill="white" stroke="black"/>'
+    return circle + _text(x, y + 4, letter, anchor="middle")
 
 
 def _exact(moment: int) -> str:

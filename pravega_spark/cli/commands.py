@@ -69,7 +69,7 @@ COMMANDS: tuple[tuple[str, click.Command, str], ...] = (
     ("stream cuts", stream_cuts.cuts, 'stream cuts examples/rides --at "5 minutes ago"'),
     ("stream lag", stream_cuts.lag, "stream lag examples/rides --checkpoint /data/checkpoints/rides"),
     ("stream unsubscribe", stream_retention.unsubscribe, "stream unsubscribe examples/rides query:billing --yes"),
-    ("stream draw", stream_draw.draw, "stream draw examples/rides -o rides.png"),
+    ("stream draw", stream_draw.draw, "stream draw examples/rides -o rides.svg"),
     ("group list", group.list_, "group list examples"),
     ("group describe", group.describe, "group describe examples/billing --json"),
     ("group delete", group.delete, "group delete examples/billing --yes"),

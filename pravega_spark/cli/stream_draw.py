@@ -13,7 +13,6 @@ from pravega_spark.console.arguments import Moment, MomentType, StreamName, stre
 from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import moment_text
-from pravega_spark.streams.reading.stream_position import PositionLike
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
     required=True,
     help="File to write: .svg or .html.",
 )
-@click.option("--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a cut too. Repeatable.")
+@click.option(
+    "--at", "moments", type=MomentType(), multiple=True, metavar="TIME", help="Draw a line at this time. Repeatable."
+)
 @click.option("--even", is_flag=True, help="Make all epochs equally wide.")
 @pass_session
 def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, ...], even: bool) -> None:
@@ -37,7 +38,7 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, .
     from pravega_spark.picture import stream_picture
 
     manager = session.manager
-    cuts = dict(_since(manager, name, at, moments) for at in moments)
+    cuts = {_since(manager, name, at, moments): at for at in moments}
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise Refused(f"cannot write {path}: folder {folder} does not exist. Create it, or give another with -o")
@@ -49,10 +50,10 @@ def draw(session: Session, name: StreamName, path: str, moments: tuple[Moment, .
     session.output.line(f"{path} shows stream {name}")
 
 
-def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> tuple[str, PositionLike]:
-    """The cut at a time, and its label: with milliseconds if another of the times is in the same second, and as it
-    was written if that was relative to now."""
+def _since(manager: StreamManager, name: StreamName, at: Moment, moments: Sequence[Moment]) -> str:
+    """The label of a time: with milliseconds if another of the times is in the same second, and as it was written if
+    that was relative to now."""
     cut, tail = manager.stream_cut_at(*name, at), manager.stream_info(*name).tail
     shared = sum(each // 1000 == at // 1000 for each in {*moments}) > 1
     time = moment(at) if shared else moment_text(at)
-    return f"{'no' if cut == tail else 'first'} event since {f'{at.ago} ({time})' if at.ago else time}", cut
+    return f"{'no' if cut == tail else 'first'} event since {f'{at.ago} ({time})' if at.ago else time}"

@@ -10,9 +10,9 @@ from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import retention_text, scaling_text
+from pravega_spark.cli.stream_values import retention_of, retention_options, retention_text, scaling_text
 from pravega_spark.console.advice import with_root_options
-from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, change_options, stream_argument
+from pravega_spark.console.arguments import StreamName, change_options, stream_argument
 from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, size_text
 
@@ -37,27 +37,26 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of segments that a split makes.",
 )
-@click.option("--retain-size", type=SizeType(min=1), help="Keep at least this much, such as 10GiB.")
-@click.option("--retain-time", type=MillisecondsType(min=1), help="Keep events at least so long, such as 7d.")
+@retention_options
 @click.option("--tag", "tags", multiple=True, help="Tag of the stream. Repeatable.")
 @pass_session
 def create(
     session: Session,
+    /,
     name: StreamName,
     segments: int,
     scale_kib: int | None,
     scale_events: int | None,
     scale_factor: int,
-    retain_size: int | None,
-    retain_time: int | None,
     tags: tuple[str, ...],
+    **retain: int | None,
 ) -> None:
     """Create a stream in an existing scope.
 
     An existing stream is not changed. Options that differ from it are listed, with the command that changes them.
     """
     scaling = _scaling(segments, scale_kib, scale_events, scale_factor)
-    retention = _retention(retain_size, retain_time)
+    retention = retention_of(retain)
     manager = session.manager
     created = manager.create_stream_with_policy(*name, scaling, retention, tags)
     ignored: list[str] = []
@@ -80,16 +79,6 @@ def _scaling(segments: int, kib: int | None, events: int | None, factor: int) ->
     if events is not None:
         return ScalingPolicy.auto_scaling_policy_by_event_rate(events, factor, segments)
     return ScalingPolicy.fixed_scaling_policy(segments)
-
-
-def _retention(size: int | None, milliseconds: int | None) -> RetentionPolicy | None:
-    from pravega_spark.streams.model.policies import RetentionPolicy
-
-    if size is not None and milliseconds is not None:
-        raise click.UsageError("Give --retain-size or --retain-time, not both.")
-    if size is not None:
-        return RetentionPolicy.by_size(size)
-    return RetentionPolicy.by_time(milliseconds) if milliseconds is not None else None
 
 
 def _not_applied(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import POLICIES, policies_row, policies_texts
-from pravega_spark.console.arguments import MillisecondsType, SizeType, StreamName, stream_argument
+from pravega_spark.cli.stream_values import POLICIES, policies_row, policies_texts, retention_of, retention_options
+from pravega_spark.console.arguments import StreamName, stream_argument
 
 if TYPE_CHECKING:
-    from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.model.policies import ScalingPolicy
     from pravega_spark.streams.model.stream_record import StreamRecord
 
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option("--scale-factor", type=click.IntRange(min=2), help="Number of segments that a split makes.")
 @click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more.")
-@click.option("--retain-size", type=SizeType(min=1), help="Keep at least this much, such as 10GiB.")
-@click.option("--retain-time", type=MillisecondsType(min=1), help="Keep events at least so long, such as 7d.")
+@retention_options
 @click.option("--no-retention", is_flag=True, help="Keep everything.")
 @click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
@@ -39,8 +38,11 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
     if tags and no_tags:
         raise click.UsageError("Give --tag or --no-tags, not both.")
     found = session.catalog.stream(*name)
-    scaling = _scaling(found.snapshot().record, **{key: given[key] for key in _SCALING})
-    retention = _retention(**{key: given[key] for key in _RETENTION})
+    record = found.snapshot().record
+    scaling = _scaling(record, **{key: given[key] for key in _SCALING})
+    retention = retention_of(given, record.retention)
+    if retention is not None and given["no_retention"]:
+        raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
     found.update(
         scaling if scaling is not None else UNCHANGED,
         retention if retention is not None or given["no_retention"] else UNCHANGED,
@@ -53,7 +55,6 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")
-_RETENTION = ("retain_size", "retain_time", "no_retention")
 
 
 def _scaling(
@@ -82,13 +83,3 @@ def _scaling(
             raise click.UsageError("--scale-factor requires --scale-kib or --scale-events: the stream does not scale.")
         return ScalingPolicy.fixed_scaling_policy(least)
     return ScalingPolicy(now.kind, least, now.target_rate, scale_factor or now.scale_factor)
-
-
-def _retention(retain_size: int | None, retain_time: int | None, no_retention: bool) -> RetentionPolicy | None:
-    from pravega_spark.streams.model.policies import RetentionPolicy
-
-    if bool(retain_size) + bool(retain_time) + no_retention > 1:
-        raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
-    if retain_size:
-        return RetentionPolicy.by_size(retain_size)
-    return RetentionPolicy.by_time(retain_time) if retain_time else None

@@ -12,7 +12,6 @@ from chunkstore.similarity import suggest
 from engine.errors import DataCorruption, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import cut_row, retention_row, retention_text
-from pravega_spark.console.advice import why_kept
 from pravega_spark.console.arguments import StreamName, change_options, stream_argument
 from pravega_spark.console.jobs import RETENTION, TRUNCATE
 from pravega_spark.console.program import Refused
@@ -21,6 +20,7 @@ from pravega_spark.streams.model.cuts import positions_text
 from pravega_spark.streams.reading.stream_position import StreamPosition, cut_to_truncate
 
 if TYPE_CHECKING:
+    from pravega_spark.client.manager import StreamManager
     from pravega_spark.streams.maintenance.retention import Retained
     from pravega_spark.streams.model.policies import RetentionPolicy
     from pravega_spark.streams.reading.snapshot import Snapshot
@@ -54,7 +54,7 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
     figures = (
         [] if policy is None else session.catalog.stream(*name).query(lambda it: list(_retention_figures(it, policy)))
     )
-    done = manager.retain(*name, period=period, dry_run=True)
+    done = _answered(manager, name, manager.retain(*name, period=period, dry_run=True))
     if not dry_run and (done.recorded or done.truncated):
         session.confirm(yes, *figures, *_retained(done, "would be"))
         done = manager.retain(*name, period=period)
@@ -71,9 +71,19 @@ def retain(session: Session, name: StreamName, dry_run: bool, period: float | No
         session.output.line(line)
 
 
+def _answered(manager: StreamManager, name: StreamName, done: Retained) -> Retained:
+    """The effect of the policy; if no cut is recorded yet, with the effect that recording one now would have."""
+    if not done.early:
+        return done
+    now = manager.retain(*name, period=0, dry_run=True)
+    if now.removed is None:
+        return done._replace(why=now.why, early=False)
+    return done._replace(why=f"with --period 0s it would be {now.removed}; {done.why}")
+
+
 def _retained(done: Retained, would: str) -> Iterator[str]:
     """The effect of the policy. would: "was", or "would be" for a dry run."""
-    what = f"nothing {would} truncated: {why_kept(done)}"
+    what = f"nothing {would} truncated{' yet' if done.early else ''}: {done.why}"
     yield f"{would} truncated: {done.removed}" if done.removed else what
     if done.recorded is not None:
         yield f"a stream cut {would} recorded: {positions_text(done.recorded)}"

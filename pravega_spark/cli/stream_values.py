@@ -1,12 +1,15 @@
-"""How commands print policies, cuts and segments of streams."""
+"""Policies, cuts and segments of streams as commands take and print them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
 
 from pravega_spark.cli.session import Session
+from pravega_spark.console.arguments import Command, MillisecondsType, SizeType
 from pravega_spark.console.output import Column, Headings, id_column
 from pravega_spark.quantities import counted, duration_text, size_text
 from pravega_spark.segment_ids import segment_label
@@ -54,8 +57,44 @@ def policies_row(record: StreamRecord) -> dict[str, Any]:
     return {"scaling": scaling, "retention": retention_row(record.retention), "tags": list(record.tags)}
 
 
+def retention_options(command: Command) -> Command:
+    """Give a command the options of a retention policy: the values of `retention_of`."""
+    size, duration = SizeType(min=1), MillisecondsType(min=1)
+    waiting = "Keep at most {} for subscribers that are behind. By default everything that they have not read is kept."
+    for option in (
+        click.option("--retain-time-max", type=duration, help=waiting.format("this long")),
+        click.option("--retain-time", type=duration, help="Keep events at least this long, such as 7d."),
+        click.option("--retain-size-max", type=size, help=waiting.format("this much")),
+        click.option("--retain-size", type=size, help="Keep at least this much, such as 10GiB."),
+    ):
+        command = option(command)
+    return command
+
+
+def retention_of(given: Mapping[str, Any], present: RetentionPolicy | None = None) -> RetentionPolicy | None:
+    """The policy by the options of `retention_options`, None without one. present: its values are kept where none are
+    given, if it is of the same kind."""
+    from pravega_spark.streams.model.policies import RetentionPolicy
+
+    kinds: list[Literal["time", "size"]] = ["size", "time"]
+    wanted = [kind for kind in kinds if given[f"retain_{kind}"] or given[f"retain_{kind}_max"]]
+    if len(wanted) > 1:
+        raise click.UsageError("Give only one of --retain-size and --retain-time.")
+    for kind in wanted:
+        known = present if present is not None and present.kind == kind else None
+        limit = given[f"retain_{kind}"] or (known.limit if known is not None else None)
+        most = given[f"retain_{kind}_max"] or (known.maximum if known is not None else None)
+        if limit is None:
+            raise click.UsageError(f"--retain-{kind}-max requires --retain-{kind}, the minimum.")
+        if most is not None and most < limit:
+            texts = (_limit_text(kind, most), _limit_text(kind, limit))
+            raise click.UsageError(f"The maximum, {texts[0]}, is less than the minimum, {texts[1]}: change both.")
+        return RetentionPolicy(kind, limit, most)
+    return None
+
+
 def retention_row(policy: RetentionPolicy | None) -> dict[str, Any] | None:
-    return None if policy is None else {"kind": policy.kind, "limit": policy.limit}
+    return None if policy is None else {"kind": policy.kind, "limit": policy.limit, "maximum": policy.maximum}
 
 
 def cut_row(cut: StreamCut) -> dict[str, Any]:

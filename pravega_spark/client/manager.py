@@ -23,7 +23,7 @@ from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event import Event
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
-from pravega_spark.client.groups.positions import group_cuts, group_names
+from pravega_spark.client.groups.positions import group_cuts, group_names, group_positions
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
@@ -471,13 +471,21 @@ class StreamManager:
     def stream_timeline(
         self, scope_name: str, stream_name: str, cuts: Mapping[str, PositionLike] | None = None
     ) -> Timeline:
-        """When the segments of a stream were created and sealed, and where head, tail and
-        `cuts` (positions, by any names) lie among them; `stream_picture` draws it. Raises InvalidStreamCut.
+        """When the segments of a stream were created and sealed, when their events came, and where head, tail, `cuts`
+        (positions, by any names), subscribers and reader groups of its scope are; `stream_picture` draws it.
+
+        Raises InvalidStreamCut.
         """
         places = {name: parse_position(place) for name, place in (cuts or {}).items()}
-        return self._catalog.stream(scope_name, stream_name).query(
-            lambda snapshot: timeline(snapshot, {name: cut_at(place, snapshot) for name, place in places.items()})
-        )
+        groups = group_positions(self.root, scope_name, stream_name)
+
+        def found(snapshot: Snapshot) -> Timeline:
+            held = positions(snapshot, refresh=False)
+            consumers = {f"reader group {name}": cut for name, cut in groups.items()}
+            consumers |= {f"subscriber {name}": it.cut for name, it in held.items() if groups.get(name) != it.cut}
+            return timeline(snapshot, places, consumers=consumers)
+
+        return self._catalog.stream(scope_name, stream_name).query(found)
 
     def truncate_stream(self, scope_name: str, stream_name: str, cut: PositionLike) -> None:
         """Delete the events before `cut`, which becomes the head. Raises InvalidStreamCut, also for a time in

@@ -55,8 +55,9 @@ RETENTION = JobDeclaration(
     "retention",
     """Apply the retention policies of streams now.
 
-    A stream is truncated at a recorded stream cut that keeps what its policy says. Nothing is done if its last stream
-    cut was recorded less than a --period ago.
+    The tail is recorded as a stream cut, once in a --period. The stream is truncated at the newest recorded cut that
+    keeps the policy's minimum and what subscribers have not read. Subscribers hold back at most the policy's maximum,
+    if it has one. Nothing is done if the last stream cut was recorded less than a --period ago.
     """,
     "--root /streams --scope trips --yes",
     (_PERIOD,),

@@ -243,11 +243,30 @@ def test_a_dry_run_of_retention_tells_figures_and_why(url: str) -> None:
     assert "a stream cut was recorded: 0.0 at 108" in told
     for given in (["--dry-run"], ["--yes"], []):
         early = run("stream", "retain", name, *given, root=url).stdout
-        why = (
-            r"the last recorded cut is [0-9]+ s old and the retention period is 30 min: give a shorter --period to rec"
-        )
-        assert re.search(rf"nothing (was|would be) truncated: {why}ord one now", early)
-        assert "recorded:" not in early
+        why = "no recorded stream cut has at least 1 KiB after it"
+        assert re.search(rf"nothing (was|would be) truncated: {why}\n", early), "with any period"
+        assert "recorded:" not in early and "period" not in early
     for given in (["--dry-run"], ["--yes"], []):
         early = document("stream", "retain", name, *given, root=url)["retained"]
-        assert early["recorded"] is None and early["why"].startswith("the last recorded cut is ")
+        assert early["recorded"] is None and early["why"] == why
+
+
+def test_retention_that_waits_for_a_cut_answers_in_bytes_first(url: str) -> None:
+    """The interval of recorded cuts is no answer to a policy of bytes: what a cut at the tail would change is."""
+    name = "examples/waits"
+    run("stream", "create", name, "--retain-size", "100", root=url)
+    run("stream", "retain", name, "--yes", root=url)
+    with StreamManager(url) as manager, manager.create_writer("examples", "waits") as writer:
+        writer.write_event("x" * 100)
+        writer.flush()
+        assert manager.retain("examples", "waits", period=0).recorded
+        writer.write_event("x" * 1000)
+    for given in (["--dry-run"], ["--yes"], []):
+        told = run("stream", "retain", name, *given, root=url).stdout
+        assert re.search(
+            r"nothing (was|would be) truncated yet: with --period 0s it would be 1 event, 108 bytes, from 0\.0 at 0, "
+            r"up to 0\.0 at 108; the last recorded cut is [0-9]+ s old, and cuts are recorded every 30 min\n",
+            told,
+        ), told
+    truncated = document("stream", "retain", name, "--period", "0s", "--yes", root=url)["retained"]
+    assert truncated["bytes"] == 108

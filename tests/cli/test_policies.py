@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> str:
 
 
 def updated(root: str, *options: str, stream: str = "sc/st") -> tuple[Any, Any, Any]:
-    """Scaling (kind, minimum, rate, factor), retention (kind, limit) and tags afterwards."""
+    """Scaling (kind, minimum, rate, factor), retention (kind, limit, maximum) and tags afterwards."""
     found = document("stream", "update", stream, *options, root=root)
     described = document("stream", "describe", stream, root=root)["stream"]
     assert (
@@ -34,15 +34,34 @@ def updated(root: str, *options: str, stream: str = "sc/st") -> tuple[Any, Any, 
 
 
 def test_each_part_for_itself(root: str) -> None:
-    scaling, retention = ("bytes", 2, 100, 3), ("size", 5000)
+    scaling, retention = ("bytes", 2, 100, 3), ("size", 5000, None)
     assert updated(root, "--tag", "c") == (scaling, retention, ["c"])
-    assert updated(root, "--retain-time", "7ms") == (scaling, ("time", 7), ["c"])
-    assert updated(root, "--scale-kib", "200") == (("bytes", 2, 200, 3), ("time", 7), ["c"])
-    assert updated(root, "--scale-factor", "4") == (("bytes", 2, 200, 4), ("time", 7), ["c"])
+    assert updated(root, "--retain-time", "7ms") == (scaling, ("time", 7, None), ["c"])
+    assert updated(root, "--scale-kib", "200") == (("bytes", 2, 200, 3), ("time", 7, None), ["c"])
+    assert updated(root, "--scale-factor", "4") == (("bytes", 2, 200, 4), ("time", 7, None), ["c"])
     assert updated(root, "--scale-events", "9", "--min-segments", "1")[0] == ("events", 1, 9, 4)
     assert updated(root, "--no-retention", "--no-tags") == (("events", 1, 9, 4), None, [])
     assert updated(root, "--no-scaling")[0] == ("fixed", 1, 0, 0)
     assert updated(root, "--scale-kib", "8", stream="sc/plain")[0] == ("bytes", 1, 8, 2)
+
+
+def test_a_maximum_stays_until_another_is_given(root: str) -> None:
+    def retention(*options: str) -> Any:
+        return updated(root, *options)[1]
+
+    assert retention("--retain-size-max", "9000") == ("size", 5000, 9000)
+    assert retention("--retain-size", "6000") == ("size", 6000, 9000)
+    assert retention("--retain-time", "7d", "--retain-time-max", "14d") == ("time", 7 * 86_400_000, 14 * 86_400_000)
+    assert "at least 7 d, at most 14 d" in run("stream", "describe", "sc/st", root=root).stdout
+    refused = run("stream", "update", "sc/st", "--retain-time", "15d", root=root, code=2).stderr
+    assert "The maximum, 14 d, is less than the minimum, 15 d: change both" in refused
+    assert retention("--no-retention") is None
+
+
+def test_create_takes_a_maximum(root: str) -> None:
+    run("stream", "create", "sc/new", "--retain-size", "1KiB", "--retain-size-max", "1MiB", root=root)
+    described = document("stream", "describe", "sc/new", root=root)["stream"]
+    assert described["retention"] == {"kind": "size", "limit": 1024, "maximum": 1 << 20}
 
 
 def test_what_people_see(root: str) -> None:
@@ -57,6 +76,8 @@ def test_what_people_see(root: str) -> None:
         (("--tag", "a", "--no-tags"), "not both"),
         (("--scale-kib", "1", "--no-scaling"), "only one of"),
         (("--retain-time", "1s", "--retain-size", "1"), "only one of"),
+        (("--retain-time", "1s", "--no-retention"), "only one of"),
+        (("--retain-time-max", "1s"), "--retain-time-max requires --retain-time, the minimum"),
         (("--no-scaling", "--scale-factor", "2"), "requires --scale-kib"),
     ],
 )

@@ -93,7 +93,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "epochs": int,
             "created": str,
             "scaling": {"kind": str, "min_segments": int, "target_rate": int, "factor": int},
-            "retention": {"kind": str, "limit": int},
+            "retention": {"kind": str, "limit": int, "maximum": int | None},
             "tags": [str],
             "head": CUT,
             "tail": CUT,
@@ -110,13 +110,13 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "stream": str,
         "dry_run": bool,
         "retained": {"recorded": str | None, "truncated": str | None, "bytes": int, "why": str | None},
-        "retention": {"kind": str, "limit": int},
+        "retention": {"kind": str, "limit": int, "maximum": int | None},
     },
     "stream truncate": {"stream": str, "truncated": {"events": int, "bytes": int}, "head": CUT},
     "stream update": {
         "stream": str,
         "scaling": {"kind": str, "min_segments": int, "target_rate": int, "factor": int},
-        "retention": {"kind": str, "limit": int},
+        "retention": {"kind": str, "limit": int, "maximum": int | None},
         "tags": [str],
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
@@ -352,7 +352,9 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream write", S, str(lines))["written"] == {"events": 3, "bytes": 12 + 3 * 8}
     described = did("stream describe", S)["stream"]
     assert described["scaling"] == {"kind": "bytes", "min_segments": 1, "target_rate": 5, "factor": 2}
-    assert described["retention"] == {"kind": "time", "limit": 999999999} and described["tags"] == ["t"]
+    assert described["retention"] == {"kind": "time", "limit": 999999999, "maximum": None} and described["tags"] == [
+        "t"
+    ]
     assert described["events"] == 3 and described["bytes"] == 36 and described["tail"]["positions"] == {"0": 36}
     assert did("stream list")["streams"] == [{key: described[key] for key in ROW}]
     assert [event["event"] for event in did("stream read", S)["events"]] == ["first", "second", None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ from pravega_spark import (
     StreamManager,
     StreamNotFound,
     StreamPicture,
+    StreamReaderGroupConfig,
+    StreamRetentionPolicy,
     stream_picture,
 )
-from pravega_spark.picture_layout import SPLIT, apart, free, ticks, unhidden
+from pravega_spark.picture_layout import SPLIT, apart, events_by_column, free, ticks, unhidden
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.html_table import html_table
+from pravega_spark.streams.model.routing import hash_key
+from pravega_spark.streams.reading.activity import Growth
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.stream import Stream
 
@@ -43,6 +48,32 @@ def scale_to(manager: StreamManager, stream: str, *bounds: float) -> None:
     """Exchange all segments for those between these bounds, besides 0 and 1."""
     sealed = [segment.id for segment in manager.stream_info("sc", stream).segments]
     manager.scale_stream("sc", stream, sealed, list(pairwise([0.0, *bounds, 1.0])))
+
+
+def quarter_keys() -> list[str]:
+    """A routing key in each quarter of the keys."""
+    found = {int(hash_key(str(number)) * 4): str(number) for number in range(100)}
+    return [found[quarter] for quarter in range(4)]
+
+
+QUARTERS = quarter_keys()
+
+
+def write_to(manager: StreamManager, stream: str, *quarters: int) -> None:
+    """An event with a key in each of these quarters of the keys, one after the other."""
+    for quarter in quarters:
+        with manager.create_writer("sc", stream) as writer:
+            writer.write_event("an event", QUARTERS[quarter])
+
+
+def later() -> int:
+    """A time after all that has happened, and before all that will."""
+    first = int(time.time() * 1000)
+    while (now := int(time.time() * 1000)) < first + 2:
+        pass
+    while int(time.time() * 1000) == now:
+        pass
+    return now
 
 
 # --- what is told ------------------------------------------------------------------------------------------------
@@ -173,6 +204,82 @@ def test_a_cut_crosses_a_segment_without_events_where_it_crosses_the_others(mana
     assert picture.count("<title>head: the segment&#x27;s beginning, 20") == 4
 
 
+def test_the_head_lies_at_the_end_of_an_epoch_that_was_truncated_as_a_whole(manager: StreamManager) -> None:
+    """Its segments are still named by the head, and nothing of them is left."""
+    end = write(manager, "four")
+    numbers = [segment.id for segment in manager.stream_info("sc", "four").segments]
+    manager.scale_stream("sc", "four", numbers, [(eighth / 8, (eighth + 1) / 8) for eighth in range(8)])
+    write(manager, "four")
+    manager.truncate_stream("sc", "four", end)
+    found = manager.stream_timeline("sc", "four", {"end": end})
+    scaled = found.epochs[1][1]
+    assert {(point.time, point.kind) for point in found.head} == {(scaled, "end")} and len(found.head) == 4
+    assert found.cuts["end"] == found.head
+    assert {span.state for span in found.spans if span.ended == scaled} == {"gone"}
+    titles = Drawn(stream_picture(manager, "sc", "four", even=True)).titles
+    assert sum("truncated as a whole" in text for text in titles) == 4
+    assert not any(text.startswith("segment") and text.endswith("sealed") for text in titles)
+
+
+def test_an_idle_segment_of_a_truncated_epoch_lies_before_the_head_too(manager: StreamManager) -> None:
+    write_to(manager, "four", 1)
+    end = manager.stream_info("sc", "four").tail
+    manager.scale_stream("sc", "four", [0, 1, 2], [(0.0, 0.125), (0.125, 0.375), (0.375, 0.75)])
+    manager.truncate_stream("sc", "four", end)
+    found = manager.stream_timeline("sc", "four")
+    assert {point.time for point in found.head} == {found.epochs[1][1]}
+    assert {span.segment.id: span.state for span in found.spans}[0] == "gone"
+
+
+def test_a_cut_of_a_time_is_a_straight_line_at_that_time(manager: StreamManager) -> None:
+    """Also where segments are idle, were sealed, or have events of other times next to it."""
+    write_to(manager, "four", 0, 1, 2)
+    moment = later()
+    write_to(manager, "four", 1)
+    manager.scale_stream("sc", "four", [0], [(0.0, 0.125), (0.125, 0.25)])
+    write_to(manager, "four", 2)
+    found = manager.stream_timeline("sc", "four", {"then": moment, "long ago": 1, "soon": moment + 10**9})
+    assert {(point.time, point.kind) for point in found.cuts["then"]} == {(moment, "time")}
+    assert [(point.low, point.high) for point in found.cuts["then"]] == [
+        (low / 4, (low + 1) / 4) for low in range(4)
+    ], "of the segments that took events then"
+    assert {point.time for point in found.cuts["long ago"]} == {found.epochs[0][1]}
+    assert {point.time for point in found.cuts["soon"]} == {found.now} and len(found.cuts["soon"]) == 5
+
+
+def test_a_cut_is_as_straight_as_the_events_beside_it_allow(manager: StreamManager) -> None:
+    """Idle segments have no event after it: there it lies anywhere after the last one."""
+    write_to(manager, "four", 0, 1, 2)
+    cut = manager.stream_info("sc", "four").tail
+    later()
+    write_to(manager, "four", 1)
+    (next_event,) = {point.time for point in manager.stream_timeline("sc", "four", {"cut": cut}).cuts["cut"]}
+    later()
+    write_to(manager, "four", 2)
+    found = manager.stream_timeline("sc", "four", {"cut": cut})
+    assert {point.time for point in found.cuts["cut"]} == {next_event}, "before the later event of segment 2, too"
+    assert sorted(point.kind for point in found.cuts["cut"]) == ["end", "end", "event", "event"]
+    manager.truncate_stream("sc", "four", cut)
+    assert {point.time for point in manager.stream_timeline("sc", "four").head} == {next_event}
+
+
+# --- what came when ----------------------------------------------------------------------------------------------
+
+
+def test_events_are_counted_when_they_came(manager: StreamManager) -> None:
+    before = later()
+    write_to(manager, "four", 0, 0, 2)
+    middle = later()
+    write_to(manager, "four", 2)
+    found = manager.stream_timeline("sc", "four")
+    assert {number: sum(growth.events for growth in rows) for number, rows in found.activity.items()} == {0: 2, 2: 2}
+    assert all(before <= row.begun <= row.ended <= middle for row in found.activity[0])
+    assert sum(row.events for row in found.activity[2] if row.begun >= middle) == 1
+    manager.truncate_stream("sc", "four", middle)
+    found = manager.stream_timeline("sc", "four")
+    assert {number: sum(growth.events for growth in rows) for number, rows in found.activity.items()} == {2: 1}
+
+
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +344,8 @@ def test_picture_of_splits_merges_and_cuts(manager: StreamManager, even: bool) -
     picture = stream_picture(manager, "sc", "one", cuts=cuts, even=even)
     drawn = Drawn(picture)
     legend = {"takes events", "sealed", "split", "merge", "head", "tail", *cuts}
-    assert {*legend, "epoch", "0", "1", "2", "hash of the routing key"} <= {*drawn.texts}
+    epochs = {"0", "1", "2"} if even else {"0"}  # those that soon follow another one have no room
+    assert {*legend, *epochs, "epoch", "hash of the routing key"} <= {*drawn.texts}
     assert "<script>" not in picture.svg
     segments = [text.splitlines()[0] for text in drawn.titles if text.startswith("segment ")]
     assert segments == [
@@ -309,7 +417,9 @@ def test_bad_input(manager: StreamManager) -> None:
 def test_notebooks_show_a_picture_and_files_hold_it(manager: StreamManager, tmp_path: Path) -> None:
     write(manager, "one")
     picture = stream_picture(manager, "sc", "one")
-    assert picture._repr_html_() == f"<div>{picture.svg}</div>" and picture._repr_svg_() == picture.svg
+    page = picture._repr_html_()
+    assert page.startswith('<div class="pravega-page">') and page.endswith(f"{picture.svg}</div>")
+    assert picture._repr_svg_() == picture.svg
     for name in ("a.svg", "a.HTML"):
         picture.save(tmp_path / name)
     assert (tmp_path / "a.svg").read_text().startswith('<svg xmlns="http://www.w3.org/2000/svg"')
@@ -317,6 +427,76 @@ def test_notebooks_show_a_picture_and_files_hold_it(manager: StreamManager, tmp_
     assert page.startswith("<!DOCTYPE html>") and "<svg" in page
     with pytest.raises(ValueError, match=r"unsupported file extension '\.gif': use \.svg or \.html"):
         picture.save("a.gif")
+
+
+def test_every_renderer_knows_the_size_of_a_picture(manager: StreamManager) -> None:
+    """Renderers without a page read attributes: `height: auto` of a style sheet makes a blank picture there."""
+    svg = stream_picture(manager, "sc", "four").svg
+    root = ElementTree.fromstring(svg)
+    width, height = int(root.attrib["width"]), int(root.attrib["height"])
+    assert root.attrib["viewBox"] == f"0 0 {width} {height}" and width > 0 and height > 0
+    assert {"font-family", "font-size"} <= {*root.attrib}
+    (style,) = root.iter(f"{SVG}style")
+    assert not re.search(r"auto|height|width|font|fill", style.text or ""), "only what a pointer needs"
+
+
+def test_columns_show_when_events_came(manager: StreamManager) -> None:
+    assert not any(
+        "events: " in text and "column" in text for text in Drawn(stream_picture(manager, "sc", "one")).texts
+    )
+    write(manager, "one")
+    picture = stream_picture(manager, "sc", "one")
+    (path,) = [each for each in ElementTree.fromstring(picture.svg).iter(f"{SVG}path") if each.get("class") == "events"]
+    assert re.fullmatch(r"(M[\d.]+ [\d.]+V[\d.]+H[\d.]+V[\d.]+Z)+", path.attrib["d"])
+    assert sum(
+        re.fullmatch(r"events: \d+ in the highest column of .+", text) is not None for text in Drawn(picture).texts
+    )
+    even = stream_picture(manager, "sc", "one", even=True)
+    assert any(re.fullmatch(r"events: \d+ in the highest column", text) for text in Drawn(even).texts)
+
+
+def test_events_fall_into_the_columns_of_their_times() -> None:
+    edges = [0.0, 10.0, 20.0, 30.0]
+    rows = [Growth(0, 0, 1), Growth(9, 9, 1), Growth(10, 10, 4), Growth(30, 30, 2), Growth(5, 25, 20)]
+    assert events_by_column(rows, edges).tolist() == [2 + 5, 4 + 10, 2 + 5]
+
+
+def test_consumers_are_marked_with_letters(manager: StreamManager) -> None:
+    write_to(manager, "four", 0, 1, 2, 3)
+    cut = manager.stream_info("sc", "four").tail
+    manager.create_reader_group("billing", "sc", "four", stream_cut=cut)
+    manager.create_reader_group("of-another-stream", "sc", "one")
+    later()
+    write_to(manager, "four", 0)
+    audit = StreamReaderGroupConfig(False, "sc", "four", retention="automatic")
+    manager.create_reader_group_with_config("audit", "sc", audit)
+    manager.update_stream_with_policy("sc", "four", retention_policy=StreamRetentionPolicy.by_time("2h", "7d"))
+    found = manager.stream_timeline("sc", "four", {"cut": cut})
+    assert list(found.consumers) == ["reader group audit", "reader group billing"], (
+        "a subscriber at the same place, once"
+    )
+    assert found.consumers["reader group billing"] == found.cuts["cut"]
+    drawn = Drawn(stream_picture(manager, "sc", "four"))
+    assert drawn.texts.count("A") == drawn.texts.count("B") == 4 + 1
+    assert {"reader group audit", "reader group billing", "head (retention keeps 2 h to 7 d)"} <= {*drawn.texts}
+    assert sum(text.startswith("reader group billing: ") for text in drawn.titles) == 4
+    manager.truncate_stream("sc", "four", "tail")
+    assert "reader group audit (before the head)" in Drawn(stream_picture(manager, "sc", "four")).texts
+
+
+def test_a_picture_marks_so_many_consumers_and_counts_the_others(manager: StreamManager) -> None:
+    for number in range(14):
+        manager.create_reader_group(f"group-{number:02}", "sc", "one")
+    texts = Drawn(stream_picture(manager, "sc", "one")).texts
+    assert "reader group group-11" in texts and "reader group group-12" not in texts and "2 consumers more" in texts
+
+
+def test_a_subscriber_whose_stream_was_recreated_is_left_out(manager: StreamManager) -> None:
+    manager.create_reader_group("billing", "sc", "one")
+    manager.seal_stream("sc", "one")
+    manager.delete_stream("sc", "one")
+    manager.create_stream("sc", "one", 1)
+    assert manager.stream_timeline("sc", "one").consumers == {}
 
 
 def test_truncated_parts_are_marked(manager: StreamManager) -> None:

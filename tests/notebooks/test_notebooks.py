@@ -1,8 +1,11 @@
-"""The notebooks run from top to bottom, and show what their text says."""
+"""The notebooks run from top to bottom, and show what their text says: within a limit of time and of bytes, on a busy
+machine too, and nothing of them is left."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,12 +13,20 @@ import nbformat
 import numpy as np
 import pytest
 
-from tests.notebooks.runs import NOTEBOOKS, Run
+from tests.notebooks.runs import NOTEBOOKS, Run, load
 
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
-# They start a JVM each; on a machine that does other things besides, that takes its time.
-pytestmark = pytest.mark.timeout(600)
+SECONDS = 550
+"""Of a notebook. They start a JVM each; on a machine that does other things besides, that takes its time."""
+
+BYTES = 200 << 20
+"""Of temporary files of a notebook."""
+
+BUSY = 8
+"""Processes that compute beside a notebook, on a machine of two processors."""
+
+pytestmark = pytest.mark.timeout(SECONDS + 60)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +38,20 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+@pytest.fixture(params=[0, pytest.param(BUSY, marks=[pytest.mark.long, pytest.mark.timeout(3 * SECONDS + 60)])])
+def ran(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Run]:
+    """Runs a notebook, alone or beside a load."""
+
+    def run(name: str) -> Run:
+        with load(request.param):
+            found = Run.of(name, tmp_path, 3 * SECONDS if request.param else SECONDS)
+        assert 0 < found.most_bytes < BYTES
+        assert found.complaints() == []
+        return found
+
+    return run
 
 
 def rows(text: str) -> list[list[str]]:
@@ -57,11 +82,21 @@ def test_notebooks_are_kept_without_outputs(name: str) -> None:
     assert all(not cell.outputs and cell.execution_count is None for cell in cells)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_loop_of_a_notebook_waits_for_ever(name: str) -> None:
+    """A loop that waits has a deadline or a number of rounds, and a call that waits for another process a limit."""
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    for loop in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.While)):
+        assert "deadline" in ast.unparse(loop), ast.unparse(loop)
+    assert not re.search(r"(awaitTermination|\.wait|processAllAvailable)\(\)", source)
+    assert all("timeout=" in call for call in re.findall(r"subprocess\.run\(.*", source))
+
+
 @pytest.mark.spark
 @pytest.mark.processes
-def test_first_steps(tmp_path: Path) -> None:
-    run = Run.of("first_steps.ipynb", tmp_path)
-    assert run.complaints() == []
+def test_first_steps(ran: Callable[[str], Run]) -> None:
+    run = ran("first_steps.ipynb")
 
     table = run.shown("info", "text/html")
     assert table.count("<table>") == 2 and "stream examples/readings" in table
@@ -82,9 +117,8 @@ def test_first_steps(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
-def test_cuts_scaling_and_retention(tmp_path: Path) -> None:
-    run = Run.of("cuts_scaling_retention.ipynb", tmp_path)
-    assert run.complaints() == []
+def test_cuts_scaling_and_retention(ran: Callable[[str], Run]) -> None:
+    run = ran("cuts_scaling_retention.ipynb")
 
     table = run.shown("cut", "text/html")
     assert "cut of examples/rides" in table and table.count("<tr>") == 3
@@ -96,19 +130,18 @@ def test_cuts_scaling_and_retention(tmp_path: Path) -> None:
     days = re.findall(r"(\w+) 003", run.text("in-order"))
     assert days == ["monday", "tuesday", "wednesday", "thursday", "friday"]
     assert_draws(
-        run.shown("picture", "image/svg+xml"), "#56B4E9", "#C2DDEC", "#E69F00", "#009E73", "#D55E00", "#882255"
+        run.shown("picture", "image/svg+xml"), "#8CCBF0", "#D3E6F1", "#E69F00", "#009E73", "#D55E00", "#882255"
     )
 
     assert "has been truncated" in run.text("truncated")
     assert run.text("retained").splitlines()[1:] == ["truncated at friday's end: True", "bytes that went: 7080"]
-    assert_draws(run.shown("picture-after", "image/svg+xml"), "#C2DDEC", "#EFEFEF", "#8C8C8C", "#009E73", "#D55E00")
+    assert_draws(run.shown("picture-after", "image/svg+xml"), "#D3E6F1", "#EFEFEF", "#8C8C8C", "#009E73", "#D55E00")
     assert rows(run.text("spark-between")) == [["day", "count"], ["sunday", "200"]]
 
 
 @pytest.mark.processes
-def test_operating_a_stream(tmp_path: Path) -> None:
-    run = Run.of("operating_a_stream.ipynb", tmp_path)
-    assert run.complaints() == []
+def test_operating_a_stream(ran: Callable[[str], Run]) -> None:
+    run = ran("operating_a_stream.ipynb")
     for tag, lines in (("watched", 3), ("killed", 4), ("merged", 2)):
         told = run.text(tag).splitlines()
         assert len(told) == lines and all(line.endswith(": True") for line in told), told

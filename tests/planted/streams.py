@@ -265,8 +265,15 @@ BREAKAGES = [
     Breakage(
         name="cut-of-an-empty-segment-drawn-at-its-end",
         file="pravega_spark/streams/reading/timeline.py",
-        old="        elif offset == stored.start_offset == stored.length:\n",
-        new="        elif offset > stored.length:\n",
+        old="            return min(following)\n",
+        new="            return inf\n",
+        tests=["tests/client/test_picture.py"],
+    ),
+    Breakage(
+        name="head-behind-a-truncated-epoch-drawn-at-its-beginning",
+        file="pravega_spark/streams/reading/timeline.py",
+        old='span.ended if span.state == "gone" and offset else span.begun, None)',
+        new="span.begun, None)",
         tests=["tests/client/test_picture.py"],
     ),
     Breakage(

@@ -194,7 +194,7 @@ def test_why_nothing_is_truncated() -> None:
     stream.update(retention=RetentionPolicy.by_time(3_600_000))
     assert why(retention.PERIOD) == "no recorded stream cut is at least 1 h old"
     now += 4000
-    assert why(retention.PERIOD) == "the last recorded cut is 4 s old and the retention period is 30 min"
+    assert why(retention.PERIOD) == "the last recorded cut is 4 s old, and cuts are recorded every 30 min"
     now += 3_600_000
     assert why() == "nothing lies before the last recorded stream cut that is at least 1 h old"
     stream.update(retention=RetentionPolicy.by_size(1024))

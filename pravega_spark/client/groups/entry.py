@@ -5,7 +5,7 @@ Each update is conditional on the entry's version, so every step applies to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from chunkstore import StorageError
@@ -161,12 +161,26 @@ class GroupEntry:
         container = self._container
         return container.entries(GROUPS, [self.key], container.refresh())[self.key]
 
-    @staticmethod
-    def names(root: Root, scope: str) -> list[str]:
+    @classmethod
+    def names(cls, root: Root, scope: str) -> list[str]:
         """The names of the groups of a scope, sorted."""
-        prefix, found = f"{scope}/", []
+        return sorted(name for name, _ in cls._entries(root, scope))
+
+    @classmethod
+    def states(cls, root: Root, scope: str) -> dict[str, GroupState]:
+        """The states of the groups of a scope, by their names in order; damaged ones are left out."""
+        found = {}
+        for name, entry in sorted(cls._entries(root, scope)):
+            with suppress(DataCorruption):
+                if entry.value is not None:
+                    found[name] = GroupState.decode(entry.value, f"{scope}/{name}")
+        return found
+
+    @staticmethod
+    def _entries(root: Root, scope: str) -> Iterator[tuple[str, Entry]]:
+        prefix = f"{scope}/"
         for number in range(root.config.containers):
             container = root.container(number)
             container.refresh()
-            found += [key.removeprefix(prefix) for key, _ in container.scan_entries(GROUPS, prefix)]
-        return sorted(found)
+            for key, entry in container.scan_entries(GROUPS, prefix):
+                yield key.removeprefix(prefix), entry

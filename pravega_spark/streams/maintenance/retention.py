@@ -68,7 +68,7 @@ def _idle(stream: Stream, moment: int, period: float) -> Retained | None:
     if 1000 * past >= 1000 * period:
         return None
     passed = duration_text(math.floor(past))
-    why = f"the last recorded cut is {passed} old and the retention period is {duration_text(period)}"
+    why = f"the last recorded cut is {passed} old, and cuts are recorded every {duration_text(period)}"
     return Retained(why=why, early=True)
 
 
