@@ -434,8 +434,7 @@ def test_one_failing_request_is_overcome_or_leaves_nothing(
         run.check()
     record_property("faults", len(tried))
     print(f"{len(tried)} faults, {heard} of them heard of ({configuration})")
-    assert heard < len(tried)
-    assert heard or points != slice(None), "of a few faults background maintenance may overcome all"
+    assert 0 < heard < len(tried) or points != slice(None), "of a few faults all or none may be overcome"
 
 
 # --- other processes ------------------------------------------------------------------------------------------
