@@ -47,7 +47,7 @@ def refuse_inside(
         try:
             outer = opener(above, options)
             found = outer.read_ranges([Range(marker, 0, 1) for marker in MARKERS])
-            foreign = data_at(outer)
+            foreign = _data_above(outer)
             outer.close()
         except StorageRefused:
             continue  # a folder that this user cannot read cannot be swept with these credentials
@@ -60,6 +60,15 @@ def refuse_inside(
                     f"{store.root} lies in {outer.root}, a root, a log or a backup (it has {marker}): {what} "
                     f"inside another would be swept as its garbage. Use a location outside.{meant}"
                 )
+
+
+def _data_above(outer: Store) -> ForeignData | None:
+    """The data of another program whose folder this is; None if the folder cannot be listed, as that of a whole server
+    may be."""
+    try:
+        return data_at(outer)
+    except StorageError:
+        return None
 
 
 _HINTS = {
