@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chunkstore import StorageRefused
-from chunkstore.errors import Damaged, DeclaredError, fact_of
+from chunkstore.errors import DeclaredError, fact_of
 from engine.root import Root
 from pravega_spark import ByteStreamError, DataCorruption, ObjectLost, StreamManager, UnknownFormat
 from pravega_spark.source.batch import BatchReader
@@ -118,5 +118,5 @@ def test_a_description_that_is_not_what_was_written_says_what_to_do(tmp_path: Pa
 
 
 def test_what_to_do_is_told_once() -> None:
-    assert str(DataCorruption("a.")) == f"a. {Damaged.remedy}" and fact_of(DataCorruption("a.")) == "a."
+    assert str(DataCorruption("a.")) == f"a. {DataCorruption.remedy}" and fact_of(DataCorruption("a.")) == "a."
     assert str(UnknownFormat("a")) == "a. It is undamaged: upgrade this installation to read it."

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chunkstore.errors import Damaged
 from engine.errors import DataCorruption
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _FEW_LANES = 48  # below this many lanes a plain loop is faster than numpy
 class InvalidEvent(DataCorruption, ValueError):
     """Bytes that are not a sequence of whole events. `offset` is where the offending event starts."""
 
-    remedy = f"A byte stream cannot be read as events. If it is none: {Damaged.remedy}"
+    remedy = f"A byte stream cannot be read as events. If it is none: {DataCorruption.remedy}"
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(f"{problem} (event at offset {offset})")

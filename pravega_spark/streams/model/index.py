@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chunkstore.errors import Damaged
 from engine.errors import DataCorruption
 from engine.state.index_records import RECORD_SIZE, THIS_APPEND
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
@@ -43,7 +42,7 @@ _CACHED_BLOCKS = 16
 class InvalidIndex(DataCorruption, ValueError):
     """Bytes that are not whole index records, or records that contradict the segment that they are of."""
 
-    remedy = f"`pravega-spark stream rebuild-index` makes an index from the events that are there. {Damaged.remedy}"
+    remedy = f"`pravega-spark stream rebuild-index` makes an index from the events that are there. {DataCorruption.remedy}"
 
 
 @dataclass(frozen=True)

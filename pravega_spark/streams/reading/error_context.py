@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chunkstore.errors import Damaged
+from engine.errors import DataCorruption
 from engine.root import Root
 
 
@@ -27,5 +28,6 @@ def with_recovery_advice(root: Root, scope: str, stream: str, place: list[str]) 
             f"read at a cut before it, and start one at a cut after it, as `{program} stream cuts {scope}/{stream}` "
             "lists them (with --at TIME that of a time). Option 'fail_on_data_loss' does not skip damage."
         )
-        error.remedy = error.remedy.replace(Damaged.remedy, remedy)  # some errors have additional or earlier advice
+        for general in (DataCorruption.remedy, Damaged.remedy):  # some errors have additional or earlier advice
+            error.remedy = error.remedy.replace(general, remedy)
         raise
