@@ -11,8 +11,8 @@ BREAKAGES = [
     Breakage(
         name="a-column-is-published-part-by-part",
         file="pravega_spark/client/writer.py",
-        old="        self._enqueue(routes, contents)\n",
-        new="        for content in contents:\n            self._enqueue(routes, [content])\n",
+        old="            self._enqueue(routes, self._framed_column(routes, column, keys, None))\n",
+        new="            for content in self._framed_column(routes, column, keys, None):\n                self._enqueue(routes, [content])\n",
         tests=["-m", "long", f"{_WRITERS}[write_events of several appends-every point]"],
     ),
     Breakage(

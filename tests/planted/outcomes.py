@@ -161,14 +161,14 @@ BREAKAGES = [
     Breakage(
         name="refused-attachments-are-lost",
         file="pravega_spark/client/writer.py",
-        old="            for each in rejected:\n                self._append_batch(each.batch)\n",
-        new="            for each in rejected:\n                self._confirm(each.batch)\n",
+        old="        for each in rejected:\n            self._append_batch(each.batch)\n",
+        new="        for each in rejected:\n            self._confirm(each.batch)\n",
         tests=["tests/client/test_writer_crash.py::test_one_request_that_fails"],
     ),
     Breakage(
         name="chunks-of-refused-attachments-are-kept",
         file="pravega_spark/client/writer.py",
-        old="            self._attachments.delete(rejected)\n",
+        old="        remove(rejected)\n",
         new="",
         tests=["tests/client/test_attachments.py::test_a_sealed_stream_takes_nothing"],
     ),

@@ -509,8 +509,8 @@ BREAKAGES = [
     Breakage(
         name="rerouted-without-its-places",
         file="pravega_spark/client/batches.py",
-        old="bytes(contents[old][start:end])), position, False))",
-        new="bytes(contents[old][start:end])), None, False))",
+        old="(new, framed), position, False, number))",
+        new="(new, framed), None, False, number))",
         tests=["tests/client/test_scaling.py::test_what_is_under_way_is_routed_again"],
     ),
     Breakage(

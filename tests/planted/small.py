@@ -30,8 +30,8 @@ BREAKAGES = [
     Breakage(
         name="batches-in-chunks-do-not-say-how-they-are-mixed",
         file="pravega_spark/client/writer.py",
-        old="for part in each.parts], interleaving=combined(pending))",
-        new="for part in each.parts])",
+        old="self._stream.write(parts, numbered, interleaving=combined(pending))",
+        new="self._stream.write(parts, numbered)",
         tests=_LAST,
     ),
     Breakage(
