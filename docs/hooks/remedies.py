@@ -18,6 +18,10 @@ REMEDIES: dict[str, str] = {
     "ByteStreamError": (
         "Byte streams need a stream with one segment that holds no events; the message says what is wrong."
     ),
+    "TooFewSegments": (
+        "Lower the minimum of the scaling policy first (`pravega-spark stream update NAME --min-segments N`, "
+        "`update_stream_with_policy`), or keep more segments."
+    ),
     "InvalidStreamCut": (
         "Use a cut of this stream, from `stream_info`, `stream_cut_at`, or table `StreamCuts`. "
         "After a stream was deleted and created again, its earlier cuts are invalid."

@@ -28,6 +28,7 @@ from chunkstore.backends.memory import MemoryStore
 from chunkstore.backends.s3 import S3Store
 from chunkstore.backends.sftp import SftpStore
 from chunkstore.errors import InvalidOffset, ObjectReadOnly, Unsupported
+from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import TOKEN, Parts, check_path, check_prefix, joined, token_of
 from chunkstore.testing.contracts import BAD_PATHS
 
@@ -61,9 +62,9 @@ from chunkstore.testing.contracts import BAD_PATHS
 )
 def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
     store = open_store(url)
-    assert type(store) is kind
-    assert store.root == root
-    assert repr(store) == f"{kind.__name__}({root!r})"
+    assert isinstance(store, MeasuredStore) and type(store.inner) is kind
+    assert store.root == store.inner.root == root
+    assert repr(store) == f"MeasuredStore({kind.__name__}({root!r}))"
 
 
 @pytest.mark.parametrize(

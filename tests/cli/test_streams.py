@@ -593,7 +593,7 @@ def test_lines_are_events(folder: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"from a file\n")
     text = run("stream", "write", S, str(path), root=folder).stdout
-    assert text == "1 event (11 bytes) was written to stream sc/one\n"
+    assert text == "1 event (19 bytes) was written to stream sc/one\n"
     assert texts(folder)[-1] == "from a file"
 
 

@@ -125,8 +125,8 @@ def test_the_self_test_is_paid_once(tmp_path: Path, counting: list[CountingStore
     Root.open(str(tmp_path)).close()
     first, *above = counting
     assert first.count(prefix=SELF_TESTS) > 100
-    assert first.count() - first.count(prefix=SELF_TESTS) == 5
-    assert [store.counts for store in above] == [{"read_ranges": 1}] * (len(tmp_path.parents) - 1)
+    assert first.count() - first.count(prefix=SELF_TESTS) == 10, "five of them look for the data of other programs"
+    assert [store.counts for store in above] == [{"read_ranges": 1, "list": 5}] * (len(tmp_path.parents) - 1)
     del counting[:]
     Root.open(str(tmp_path)).close()
     assert [store.counts for store in counting] == [{"read": 1}]

@@ -646,8 +646,8 @@ BREAKAGES = [
     Breakage(
         name="job-flushes-one-container",
         file="pravega_spark/jobs/maintain.py",
-        old=("    for number in range(root.config.containers):\n        root.container(number).flush()\n"),
-        new=("    for number in range(1):\n        root.container(number).flush()\n"),
+        old="map(root.container, range(root.config.containers))",
+        new="map(root.container, range(1))",
         tests=["tests/jobs/test_jobs.py::test_maintenance_flushes_all_containers"],
     ),
 ]

@@ -42,7 +42,9 @@ _CACHED_BLOCKS = 16
 class InvalidIndex(DataCorruption, ValueError):
     """Bytes that are not whole index records, or records that contradict the segment that they are of."""
 
-    remedy = f"`pravega-spark stream rebuild-index` makes an index from the events that are there. {DataCorruption.remedy}"
+    remedy = (
+        "`pravega-spark stream rebuild-index` makes an index from the events that are there. " + DataCorruption.remedy
+    )
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from chunkstore import (
     open_store,
 )
 from chunkstore.backends import s3
+from chunkstore.measured_store import MeasuredStore
 from chunkstore.testing.contracts import NOT_A_LISTING, body
 from tests.support.adapters import adapter_of
 from tests.support.s3_server import S3Server
@@ -194,7 +195,8 @@ def test_a_conflict_is_tried_again(once: Store, s3_server: S3Server) -> None:
 
 
 def test_a_conflict_without_end(once: Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "tries", 2)
+    assert isinstance(once, MeasuredStore)
+    monkeypatch.setattr(once.inner, "tries", 2)
     s3_server.add_fault(ServerFault("PUT", status=409, code="ConditionalRequestConflict", count=2))
     with pytest.raises(PutUnknown, match="ConditionalRequestConflict"):
         once.put_if_absent("a", body())

@@ -322,7 +322,12 @@ def test_a_relocation_that_fails_leaves_the_truncation(damage: str, caplog: pyte
             store.inner.put(first, DATA[:145])
         case _:
             rival = world.open()
-            store.plan = lambda at, request: rival.truncate(NAME, 141) if at == 1 else None
+
+            def rival_truncates(_at: int, _request: object) -> None:
+                store.verbs = set()  # the rival's own requests have no plan
+                rival.truncate(NAME, 141)
+
+            store.plan = rival_truncates
     segments.truncate(NAME, 140)
     assert "is not relocated" in caplog.text
     start = segments.info(NAME).start_offset

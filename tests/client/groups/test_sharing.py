@@ -10,7 +10,6 @@ from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
-from pravega_spark.client.groups import member as group_member
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.state import ReaderOnline
@@ -66,13 +65,11 @@ def test_readers_that_join_get_their_share_at_their_first_reads(
     assert segments_held(groups[1]) == {"b": 3, "c": 3}
 
 
-def test_a_reader_that_works_on_a_slice_releases_its_other_segments(
-    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes no call for that, and is no sign of life."""
-    monkeypatch.setattr(group_member, "REFRESH", 0.02)
+def test_a_reader_that_works_on_a_slice_releases_its_other_segments(manager: StreamManager) -> None:
+    """It takes no call for that, and is no sign of life. It looks for other readers three times in a lease."""
     write(manager, "four", numbered(100), key=None)
-    group = manager.create_reader_group("rg", "sc", "four")
+    config = StreamReaderGroupConfig(False, "sc", "four", lease=6)
+    group = manager.create_reader_group_with_config("rg", "sc", config)
     busy = group.create_reader("busy")
     part = next_slice(busy)
     next(part)
