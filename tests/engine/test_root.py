@@ -126,7 +126,11 @@ def test_the_self_test_is_paid_once(tmp_path: Path, counting: list[CountingStore
     first, *above = counting
     assert first.count(prefix=SELF_TESTS) > 100
     assert first.count() - first.count(prefix=SELF_TESTS) == 10, "five of them look for the data of other programs"
-    assert [store.counts for store in above] == [{"read_ranges": 1, "list": 5}] * (len(tmp_path.parents) - 1)
+    folders = {f"file://{folder}" for folder in tmp_path.parents} - {"file:///"}
+    assert {store.root: store.counts for store in above if store.root in folders} == {
+        folder: {"read_ranges": 1, "list": 5} for folder in folders
+    }
+    assert all(store.counts == {"read_ranges": 1} for store in above if store.root not in folders), "names like it"
     del counting[:]
     Root.open(str(tmp_path)).close()
     assert [store.counts for store in counting] == [{"read": 1}]
