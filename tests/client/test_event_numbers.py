@@ -16,6 +16,7 @@ import pytest
 from chunkstore.testing import CountingStore, Crashed, FaultStore, crash_at, fail_at
 from chunkstore.testing.faults import Plan
 from engine.root import Root
+from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager, WriteFailed
 from pravega_spark.client import attachments, writer as writer_module
@@ -164,7 +165,7 @@ def test_what_is_wrong(manager: StreamManager) -> None:
 
 
 def test_numbers_cost_no_request_of_their_own(tmp_path: Path) -> None:
-    root = Root.open(str(tmp_path / "root"), create=True)
+    root = Root.open(str(tmp_path / "root"), create=True, settings=Settings(maintenance=False))
     counting = CountingStore(root.stores.log)
     root.stores = Stores(counting, counting)
     with StreamManager.over(root) as manager:
