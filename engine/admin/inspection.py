@@ -43,9 +43,9 @@ class TableDescription(NamedTuple):
 class ContainerDescription(NamedTuple):
     """A container (Pravega: Segment Container Metadata).
 
-    sequence: number of the last operation. head, epoch: address and epoch of the last frame. boundary: address of the
-    newest checkpoint object, -1 if there is none. frames: how many frames came after it. submissions: objects in the
-    inboxes. segments: all segments. active: those in memory. unsaved: those with changes that LTS does not have.
+    sequence: number of the last operation. head, epoch: address and epoch of the last frame. newest_checkpoint: address
+    of the newest checkpoint object, -1 if there is none. frames: how many frames came after it. submissions: objects in
+    the inboxes. segments: all segments. active: those in memory. unsaved: those with changes that LTS does not have.
     logged: bytes in the log and not in LTS. cycle: the last flush cycle. recovery_point: the cycle of the newest
     recovery point, or None. garbage: objects that wait to be deleted. due: the maintenance that is due, by its kind,
     and whether it is overdue. failures: the last error of this process's maintenance, by its kind.
@@ -55,7 +55,7 @@ class ContainerDescription(NamedTuple):
     sequence: int
     head: int
     epoch: int
-    boundary: int
+    newest_checkpoint: int
     frames: int
     submissions: int
     segments: int
@@ -139,7 +139,7 @@ def describe_container(container: Container) -> ContainerDescription:
     """A container as it is now. Raises DataCorruption, StorageError."""
     state, head = container.refresh(), container.head
     listed = list_numbered(container.stores.log, checkpoints_folder(container.number))
-    boundary = address_of(listed[-1].path) if listed else -1
+    newest_checkpoint = address_of(listed[-1].path) if listed else -1
     recovery_point = recovery_points.newest(container.stores.chunks, container.number)
     tables = tuple(_described_table(container, state, name, table) for name, table in sorted(state.tables.items()))
     saved = next((table.entries for table in tables if table.name == METADATA), 0)
@@ -148,8 +148,8 @@ def describe_container(container: Container) -> ContainerDescription:
         sequence=state.sequence,
         head=head.address,
         epoch=head.epoch,
-        boundary=boundary,
-        frames=max(head.address - boundary, 0),
+        newest_checkpoint=newest_checkpoint,
+        frames=max(head.address - newest_checkpoint, 0),
         submissions=len(container.stores.log.list(inbox_folder(container.number))),
         segments=saved + sum(segment.saved < 0 for segment in state.segments.values()),
         active=len(state.segments),

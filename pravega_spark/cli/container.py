@@ -205,7 +205,7 @@ def _described(found: ContainerDescription) -> dict[str, Any]:
         "sequence": found.sequence,
         "head": found.head,
         "epoch": found.epoch,
-        "newest_checkpoint": found.boundary,
+        "newest_checkpoint": found.newest_checkpoint,
         "frames_since_checkpoint": found.frames,
         "submissions": found.submissions,
         "segments": found.segments,

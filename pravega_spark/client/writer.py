@@ -148,7 +148,7 @@ class EventWriter:
         self._appended = False  # since the thread last ran the maintenance of the stream
         self._producer = producer
         self._durable_number = stream.last_number(producer) if producer is not None else None
-        self._written_number = -1 if self._durable_number is None else self._durable_number
+        self._taken_number = -1 if self._durable_number is None else self._durable_number  # the last of `_taken`
         self._cause: BaseException | None = None
         self._raised = False
         self._closed = False
@@ -221,7 +221,7 @@ class EventWriter:
         check_number(number, -1)
         self._check_numbering()
         while True:
-            written = self._written_number
+            written = self._last_written()
             following = check_number(number, written)
             if following <= written:
                 self._check_open()
@@ -254,7 +254,7 @@ class EventWriter:
         check_numbers(numbers, len(column), -1)
         self._check_numbering()
         while True:
-            written = self._written_number
+            written = self._last_written()
             found = check_numbers(numbers, len(column), written)
             first = int(np.searchsorted(found, written, side="right"))
             if first == len(column):
@@ -315,7 +315,7 @@ class EventWriter:
             with self._lock:
                 if self._cause is not None or self._closed:
                     self._check_open()
-                if after is not None and after != self._written_number:
+                if after is not None and after != self._last_written():
                     return False
                 events, size = self._end()
                 if size - self._durable_end[1] <= MAX_QUEUED:
@@ -326,8 +326,6 @@ class EventWriter:
                         written.append(Queued(events, size, routes, content, position, large, numbers))
                     if self._work.waiting and not self._polling:
                         self._work.wake()  # before the events are queued: nothing may fail after that
-                    if after is not None:
-                        self._written_number = written[-1].last_number
                     self._queued += written
                     return True
             self._done.wait(self._may_write)
@@ -335,6 +333,12 @@ class EventWriter:
     def _end(self) -> tuple[int, int]:
         """Number of events and bytes written so far. With the lock held."""
         return self._queued[-1][:2] if self._queued else self._taken_end
+
+    def _last_written(self) -> int:
+        """The number of the last event that was written: it follows from the queue, so that an interrupt cannot come
+        between the two. -1 if there is none."""
+        queued = self._queued
+        return queued[-1].last_number if queued else self._taken_number
 
     def _may_write(self) -> bool:
         with self._lock:
@@ -473,7 +477,9 @@ class EventWriter:
             with self._lock:
                 if not self._queued:
                     return None
-                self._taken, self._taken_end, self._queued = deque(self._queued), self._queued[-1][:2], []
+                last = self._queued[-1]
+                self._taken_end, self._taken_number = last[:2], last.last_number
+                self._taken, self._queued = deque(self._queued), []
         taken, before = self._taken, self._batched_end
         routes, large = taken[0].routes, taken[0].large
         most = before[1] + (COLUMNS_BYTES if large else BATCH_BYTES)

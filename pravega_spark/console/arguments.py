@@ -3,6 +3,7 @@ usage errors."""
 
 from __future__ import annotations
 
+import abc
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -43,7 +44,7 @@ class StreamName(NamedTuple):
 _KINDS = {"group": "reader group", "table": "key-value table"}
 
 
-class _ParsedType(click.ParamType):
+class _ParsedType(click.ParamType, abc.ABC):
     """A type whose `parse` raises ValueError for a bad value, which becomes a usage error.
 
     limits: of the parsed number, None for none. A separate type, as help shows those of the type itself.
@@ -59,9 +60,9 @@ class _ParsedType(click.ParamType):
             self.fail(str(error), param, ctx)
         return found if self.limits is None else self.limits.convert(found, param, ctx)
 
+    @abc.abstractmethod
     def parse(self, value: Any) -> Any:
         """The value. Raises ValueError."""
-        raise NotImplementedError
 
 
 class StreamNameType(_ParsedType):

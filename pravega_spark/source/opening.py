@@ -11,7 +11,7 @@ from engine.root_placement import misspelled
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.catalog import Catalog, Creation
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
@@ -53,16 +53,14 @@ def open_stream(options: SourceOptions, access: Access) -> Stream:
 
     Raises RootNotFound, ScopeNotFound, StreamNotFound.
     """
-    explicit = access == "read"
     return Catalog(open_root_of(options, access), suggesting=True).ensure_stream(
         options.scope,
         options.stream,
-        create_scope=options.asked_to_create_scope if explicit else options.allow_create_scope,
-        create_stream=options.asked_to_create_stream if explicit else options.allow_create_stream,
+        create_scope=_creation(access, options.allow_create_scope, options.asked_to_create_scope),
+        create_stream=_creation(access, options.allow_create_stream, options.asked_to_create_stream),
         scaling=options.scaling,
         retention=options.retention,
         level=_level(access),
-        refuse_typos=access == "follow" and not options.asked_to_create_stream,
     )
 
 
@@ -78,10 +76,16 @@ def ensure_scope(options: SourceOptions, access: Access) -> None:
     """
     Catalog(open_root_of(options, access), suggesting=True).ensure_scope(
         options.scope,
-        create=options.asked_to_create_scope if access == "read" else options.allow_create_scope,
+        create=_creation(access, options.allow_create_scope, options.asked_to_create_scope),
         level=_level(access),
-        refuse_typos=access == "follow" and not options.asked_to_create_scope,
     )
+
+
+def _creation(access: Access, allowed: bool, asked: bool) -> Creation:
+    """Whether an access creates what does not exist. allowed: by the option or its default. asked: by the option."""
+    if asked or (allowed and access == "write"):
+        return Creation.ALWAYS
+    return Creation.UNLESS_TYPO if allowed and access == "follow" else Creation.NEVER
 
 
 def _level(access: Access) -> int:

@@ -384,8 +384,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "allow_create_stream",
         "boolean",
-        "Create the stream if it does not exist. A streaming read creates no stream or scope whose name is probably a "
-        "typo, as a similar name exists, or the stream's name in another scope; unless this option is set to true.",
+        "Create the stream if it does not exist. By default a streaming read creates no stream whose name is probably "
+        "a typo: a similar name exists in the scope, or the same name in another scope.",
         EVERYWHERE,
         default=_CREATES,
     ),

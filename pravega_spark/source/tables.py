@@ -278,7 +278,7 @@ class TableReader(DataSourceReader):
             except EngineError as error:
                 yield number, False, str(error), *[None] * (len(_COLUMNS["Containers"]) - 3)
                 continue
-            log = found.sequence, found.head, found.epoch, found.boundary, found.frames
+            log = found.sequence, found.head, found.epoch, found.newest_checkpoint, found.frames
             segments = found.segments, found.active, found.unsaved, found.logged
             complete = found.cycle.complete if found.cycle.number else None
             cycle = found.cycle.number, _moment(found.cycle.time), complete, found.recovery_point

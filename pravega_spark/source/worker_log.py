@@ -9,19 +9,14 @@ import logging
 _PACKAGES = ("chunkstore", "engine", "pravega_spark")
 
 
-class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to stderr, which Spark copies to the log of the driver or executor, as long as the root logger has no
-    handler, which a user's own code may add."""
+_HANDLER = logging.StreamHandler()
+"""Writes to stderr, which Spark copies to the log of the driver or executor, unless a user's own code gave the root
+logger a handler."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.addFilter(lambda record: not logging.getLogger().handlers)
-        self.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")  # as Spark's own
-        )
-
-
-_HANDLER = _WorkerHandler()
+_HANDLER.addFilter(lambda record: not logging.getLogger().handlers)
+_HANDLER.setFormatter(
+    logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")  # as Spark's own
+)
 
 
 def configure() -> None:

@@ -5,6 +5,7 @@ A scope is a table entry in the container of its name; a stream's record lies in
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Creation(enum.Enum):
+    """Whether a scope or stream that does not exist is created. UNLESS_TYPO: not if its name is probably misspelled, as
+    a similar one exists, or the same name of a stream in another scope."""
+
+    NEVER = enum.auto()
+    UNLESS_TYPO = enum.auto()
+    ALWAYS = enum.auto()
 
 
 class Catalog:
@@ -137,41 +147,38 @@ class Catalog:
         scope: str,
         name: str,
         *,
-        create_scope: bool,
-        create_stream: bool,
+        create_scope: Creation,
+        create_stream: Creation,
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         level: int = logging.INFO,
-        refuse_typos: bool = False,
     ) -> Stream:
         """The stream, created if it does not exist and that is allowed; a creation is logged as by `ensure_scope`.
 
-        refuse_typos: do not create what is probably misspelled: a similar name exists, or the name in another scope.
         Raises ScopeNotFound, StreamNotFound.
         """
         stream = self.stream(scope, name)
         if stream.exists():
             return stream
-        if refuse_typos and create_stream and (meant := probably_meant(self.root, STREAMS, stream.key)):
+        if create_stream is Creation.UNLESS_TYPO and (meant := probably_meant(self.root, STREAMS, stream.key)):
             raise StreamNotFound(stream.key, meant)
-        if create_stream or not create_scope:
-            self.ensure_scope(scope, create=create_scope, level=level, refuse_typos=refuse_typos)
-        if not create_stream:
+        if create_stream is not Creation.NEVER or create_scope is Creation.NEVER:
+            self.ensure_scope(scope, create=create_scope, level=level)
+        if create_stream is Creation.NEVER:
             stream.snapshot()  # raises StreamNotFound, unless another process has just created it
         elif stream.create(scaling, retention, (), lambda: self.keep_scope(scope)):
             self._log_created("stream", stream.key, STREAMS, level)
         return stream
 
-    def ensure_scope(self, scope: str, *, create: bool, level: int = logging.INFO, refuse_typos: bool = False) -> None:
+    def ensure_scope(self, scope: str, *, create: Creation, level: int = logging.INFO) -> None:
         """Create a scope if it does not exist and that is allowed. Raises ScopeNotFound.
 
-        refuse_typos: do not create a scope whose name is probably misspelled, as a similar one exists. The creation is
-        logged at `level`: a warning lists similar names. It is always a warning if the name resembles another one
-        closely.
+        The creation is logged at `level`: a warning lists similar names. It is always a warning if the name resembles
+        another one closely.
         """
         if self.scope_exists(scope):
             return
-        if not create or (refuse_typos and probably_meant(self.root, SCOPES, scope)):
+        if create is Creation.NEVER or (create is Creation.UNLESS_TYPO and probably_meant(self.root, SCOPES, scope)):
             raise self.scope_not_found(scope)
         if self.create_scope(scope):
             self._log_created("scope", scope, SCOPES, level)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -672,23 +672,24 @@ def test_the_last_events(folder: str) -> None:
     assert "--from or --last" in run("stream", "tail", S, "-n", "3", "--from", "head", root=folder, code=2).stderr
 
 
-def test_following_behind_the_last_events(folder: str) -> None:
-    """What is appended between the two is neither left out nor printed twice."""
-    results: list[Any] = []
-
-    def follow() -> None:
-        arguments = ["--root", folder, "stream", "tail", S, "-n", "2", "--poll", "0.01"]
-        results.append(CliRunner().invoke(cli, arguments))
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    with StreamManager(folder) as manager:
-        for event in ("d", "e"):
+def followed(folder: str, options: list[str], events: list[str]) -> str:
+    """What `stream tail` prints while events are written, one by one, and the stream is sealed."""
+    with ThreadPoolExecutor() as pool, StreamManager(folder) as manager:
+        arguments = ["--root", folder, "stream", "tail", S, *options, "--poll", "0.01"]
+        following = pool.submit(CliRunner().invoke, cli, arguments)
+        for event in events:
             with manager.create_writer("sc", "one") as writer:
                 writer.write_event(event)
         manager.seal_stream("sc", "one")
-    thread.join()
-    assert results[0].exit_code == 0 and results[0].stdout in ("b\nc\nd\ne\n", "c\nd\ne\n", "d\ne\n")
+        result = following.result()
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_following_behind_the_last_events(folder: str) -> None:
+    """What is appended between the two is neither left out nor printed twice."""
+    found = followed(folder, ["-n", "2"], ["d", "e"])
+    assert found in ("b\nc\nd\ne\n", "c\nd\ne\n", "d\ne\n")
 
 
 def test_events_as_documents(folder: str) -> None:
@@ -709,20 +710,7 @@ def test_following(folder: str) -> None:
     lines = run("--json", "stream", "tail", S, "--from", "head", "--count", "2", root=folder).stdout.splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["a", "b"]
     assert run("stream", "tail", S, "--from", "head", "--count", "3", root=folder).stdout == "a\nb\nc\n"
-    results: list[Any] = []
-
-    def follow() -> None:
-        arguments = ["--root", folder, "stream", "tail", S, "--from", "head", "--poll", "0.01"]
-        results.append(CliRunner().invoke(cli, arguments))
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    with StreamManager(folder) as manager:
-        with manager.create_writer("sc", "one") as writer:
-            writer.write_event("late")
-        manager.seal_stream("sc", "one")
-    thread.join()
-    assert results[0].exit_code == 0 and results[0].stdout == "a\nb\nc\nlate\n"
+    assert followed(folder, ["--from", "head"], ["late"]) == "a\nb\nc\nlate\n"
 
 
 # --- what is wrong ------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager, WriteFailed
-from pravega_spark.client import attachments, writer as writer_module
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.streams.stream import Stream
 from tests.client.large_events.simulated import SimulatedRoot, process, stream_of
+from tests.client.small_batches import make_batches_small
 from tests.support.simulation import Simulation
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -189,15 +189,7 @@ def test_numbers_cost_no_request_of_their_own(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that some hundred bytes go to chunks of their own."""
-    for owner, name, value in (
-        (attachments, "OWN_CHUNK_BYTES", 400),
-        (attachments, "THREADS", 1),
-        (writer_module, "COPIED_BYTES", 500),
-        (writer_module, "COLUMNS_BYTES", 1500),
-        (writer_module, "INLINE_BYTES", 400),
-    ):
-        monkeypatch.setattr(owner, name, value)
+    make_batches_small(monkeypatch)
 
 
 def _attempt(manager: StreamManager) -> None:

@@ -198,6 +198,31 @@ def test_a_writer_goes_on_where_the_stream_is_scaled_beside_a_torn_write(root: S
         assert found in ([*BEFORE, *call.events, *AFTER], [*BEFORE, *AFTER]), (outcome, found)
 
 
+@pytest.mark.parametrize("column", [False, True], ids=["event", "column"])
+def test_a_numbered_write_that_is_interrupted_can_be_repeated(root: StreamManager, column: bool) -> None:
+    """The program repeats it with its numbers: they are not taken for written before the events are queued."""
+
+    def life_struck(at: int | None) -> int:
+        stream = f"s{next(_numbers)}"
+        root.create_stream("sc", stream, 1)
+        with root.create_writer("sc", stream, producer="p") as writer:
+
+            def write() -> None:
+                if column:
+                    writer.write_events(["one", "two"], numbers=[10, 11])
+                else:
+                    writer.write_event("one", number=10)
+
+            outcome = struck(write, at, KINDS[(at or 0) % 2])
+            write()
+        found = [event.data.decode() for event in root.read_events("sc", stream)]
+        assert found == (["one", "two"] if column else ["one"]), outcome
+        return outcome.points
+
+    for at in range(life_struck(None)):
+        life_struck(at)
+
+
 @pytest.mark.parametrize("segments", [1, 4])
 def test_a_writer_that_is_interrupted_by_signals_loses_and_doubles_nothing(root: StreamManager, segments: int) -> None:
     """Signals at random moments, in the main thread; the program goes on with its writer, or with a new one."""

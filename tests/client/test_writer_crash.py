@@ -18,9 +18,9 @@ from chunkstore.testing import Crashed, Fault, FaultStore, Request, crash_at, fa
 from chunkstore.testing.faults import Plan
 from engine.admin.orphans import expire_orphans, find_orphans
 from pravega_spark import StreamManager, WriteFailed
-from pravega_spark.client import attachments, writer as writer_module
 from pravega_spark.client.writer import EventWriter
 from tests.client.large_events.simulated import SimulatedRoot, collect, events, process, scaled, stream_of
+from tests.client.small_batches import make_batches_small
 from tests.support.simulation import Simulation
 
 some_points = pytest.mark.parametrize(
@@ -36,15 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that some hundred bytes are much; one thread writes chunks, so that runs are alike."""
-    for owner, name, value in (
-        (attachments, "OWN_CHUNK_BYTES", 400),
-        (attachments, "THREADS", 1),
-        (writer_module, "COPIED_BYTES", 500),
-        (writer_module, "COLUMNS_BYTES", 1500),
-        (writer_module, "INLINE_BYTES", 400),
-    ):
-        monkeypatch.setattr(owner, name, value)
+    make_batches_small(monkeypatch)
 
 
 Workload = Callable[["Run", EventWriter], None]

@@ -103,15 +103,16 @@ def test_no_root_is_created_in_or_above_the_data_of_another_program(
     assert [info.path for info in lake.list("")] == before
 
 
-def test_no_log_and_no_backup_is_created_in_the_data_of_another_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["table", "table/part"])
+def test_no_log_and_no_backup_is_created_in_the_data_of_another_program(tmp_path: Path, place: str) -> None:
     open_store(str(tmp_path / "table")).put("_delta_log/0.json", b"not ours")
     with pytest.raises(StorageRefused, match=r"a Delta table .*a log is not created"):
-        Root.open(str(tmp_path / "root"), wal=str(tmp_path / "table" / "log"))
+        Root.open(str(tmp_path / "root"), wal=str(tmp_path / place))
     with (
         Root.open(str(tmp_path / "root")) as root,
         pytest.raises(StorageRefused, match=r"a Delta table .*a backup is not created"),
     ):
-        backups.back_up(root, str(tmp_path / "table" / "backup"))
+        backups.back_up(root, str(tmp_path / place))
     assert objects(tmp_path / "table") == {"_delta_log/0.json": b"not ours"}
 
 

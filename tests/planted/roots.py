@@ -69,9 +69,32 @@ BREAKAGES = [
     Breakage(
         name="batch-reads-make-streams",
         file="pravega_spark/source/opening.py",
-        old='    explicit = access == "read"',
-        new='    explicit = access == "batch"',
+        old='if asked or (allowed and access == "write"):',
+        new='if asked or (allowed and access == "write") or access == "read":',
         tests=["tests/source/test_opening.py::test_a_batch_read_makes_nothing_unless_it_is_told_to"],
+    ),
+    Breakage(
+        name="streaming-reads-create-typos",
+        file="pravega_spark/streams/catalog.py",
+        old="if create_stream is Creation.UNLESS_TYPO and",
+        new="if create_stream is Creation.NEVER and",
+        tests=["tests/source/test_opening.py::test_a_streaming_read_creates_no_stream_whose_name_is_probably_a_typo"],
+    ),
+    Breakage(
+        name="logs-in-the-folder-of-a-table",
+        file="engine/root_placement.py",
+        old="if (foreign := data_at(store)) is not None:",
+        new="if (foreign := data_at(store)) is not None and not what:",
+        tests=[
+            "tests/engine/test_root_placement.py::test_no_log_and_no_backup_is_created_in_the_data_of_another_program"
+        ],
+    ),
+    Breakage(
+        name="roots-above-a-table",
+        file="engine/root_placement.py",
+        old="if create and (foreign",
+        new="if not create and (foreign",
+        tests=["tests/engine/test_root_placement.py::test_no_root_is_created_in_or_above_the_data_of_another_program"],
     ),
     Breakage(
         name="managers-make-roots",

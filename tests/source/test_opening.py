@@ -146,6 +146,20 @@ def test_a_streaming_read_creates_no_stream_whose_name_is_probably_a_typo(
         assert open_stream(options(tmp_path / "root", **typed, **EXPLICIT), "follow").exists()
 
 
+def test_each_option_allows_what_the_error_says_it_allows(tmp_path: Path) -> None:
+    with Root.open(str(tmp_path / "root")) as root:
+        Catalog(root).create_scope("examples")
+        Catalog(root).create_stream("examples", "clicks")
+        typed = {"scope": "exmples", "stream": "other"}
+        with pytest.raises(ScopeNotFound, match="'examples'"):
+            open_stream(options(tmp_path / "root", **typed, allow_create_stream="true"), "follow")
+        assert open_stream(options(tmp_path / "root", **typed, allow_create_scope="true"), "follow").exists()
+        typed = {"scope": "examples", "stream": "clcks"}
+        with pytest.raises(StreamNotFound, match="'examples/clicks'"):
+            open_stream(options(tmp_path / "root", **typed, allow_create_scope="true"), "follow")
+        assert open_stream(options(tmp_path / "root", **typed, allow_create_stream="true"), "follow").exists()
+
+
 def test_a_streaming_read_creates_a_stream_whose_name_is_like_no_other(tmp_path: Path) -> None:
     Root.open(str(tmp_path / "root")).close()
     for name in ("rides-1", "rides-2", "clicks", "taxi"):

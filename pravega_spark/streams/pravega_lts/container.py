@@ -102,9 +102,7 @@ class PravegaContainer:
 
     generation = ""
     head = START
-    outstanding = 0
     offline = False
-    failure = None
     failures: Mapping[str, str] = MappingProxyType({})
 
     @property
@@ -202,8 +200,6 @@ class PravegaContainer:
             if name not in self._segments:
                 self._segments[name] = self._found(name)
         return {name: self._segments[name] for name in segments}
-
-    infos = activated
 
     def attributes(self, segment: str, attributes: Collection[bytes] | None = None) -> dict[bytes, int]:
         """The stored attributes. Event counts are not recomputed."""
@@ -396,7 +392,7 @@ class PravegaContainer:
 
     commit = create_segment = append = seal = merge = truncate = delete = update_attributes = put_entries = _refuse
     flush = checkpoint = truncate_log = collect_garbage = expire_transients = repair = fail = _refuse
-    submit = submit_append = follow = changed_entries = _refuse
+    submit = submit_append = _refuse
 
     def idle_transients(self) -> dict[str, Segment]:
         return {}

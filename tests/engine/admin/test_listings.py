@@ -131,7 +131,7 @@ def test_foreign_files_are_passed_over_told_and_kept(tmp_path: Path) -> None:
             container.truncate_log()
             container.collect_garbage()
             assert container.read("s/a", 0, 7 + number) == b"before012"[: 7 + number]
-            assert describe_container(container).boundary >= 0
+            assert describe_container(container).newest_checkpoint >= 0
             assert not find_orphans(root, lambda segment: 0, age=0.0).orphans
     with Root.open(str(tmp_path), settings=settings) as root:
         report = verify(root)
