@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import select
@@ -11,6 +10,8 @@ import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
+
+from tests.support.clones import unseen_fork
 
 SECONDS = 60
 """A child that takes longer waits for a thread or a lock that did not survive the fork."""
@@ -59,9 +60,9 @@ def refusals(*calls: Callable[[], Any]) -> list[bool]:
     return found
 
 
-def unseen_fork(work: Callable[[], None]) -> int:
-    """A fork that Python does not see. It keeps the interpreter's lock: in the child nobody else could let it go."""
-    number: int = ctypes.PyDLL(None).fork()
+def in_unseen_child(work: Callable[[], None]) -> int:
+    """Do this in a fork that Python does not see; the child's number."""
+    number = unseen_fork()
     if number == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(SECONDS)  # it does not outlive a parent that failed

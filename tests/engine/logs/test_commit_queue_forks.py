@@ -17,7 +17,7 @@ from engine.containers.container import Container
 from engine.logs.submission import inbox_folder
 from engine.logs.transaction import Receipt
 from engine.state.operations import Operation
-from tests.engine.forks import in_child, refusals, unseen_fork
+from tests.engine.forks import in_child, in_unseen_child, refusals
 from tests.engine.logs.company import Company, OnFolder, S, appended, carried, processor_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
@@ -103,7 +103,7 @@ def test_two_lives_of_an_owner_know_what_was_carried_and_submit_under_one_number
             company.turn(owner)
         assert company.content[own.result(0).results[0] :].startswith(b"child;")
 
-    number = unseen_fork(child)
+    number = in_unseen_child(child)
     company.turn(maker)
     carries.give()
     submitted.wait()
@@ -137,7 +137,7 @@ def test_two_lives_of_a_maker_carry_a_submission_once(company: Company, first: s
         company.turn(maker)
         outcome(company, maker, appended(b"child;"))
 
-    number = unseen_fork(child)
+    number = in_unseen_child(child)
     if first == "child":
         go_on.give()
         assert os.waitpid(number, 0)[1] == 0

@@ -22,7 +22,7 @@ from engine.errors import Overtaken
 from engine.logs.log import Log
 from engine.root import Root
 from engine.settings import Settings
-from tests.engine.forks import unseen_fork
+from tests.engine.forks import in_unseen_child
 from tests.support.log_contracts import append, append_in_turn, contents, metas, open_log, raised
 from tests.support.processes import ByHand
 
@@ -143,7 +143,7 @@ def test_a_fork_that_python_does_not_see_loses_and_doubles_nothing(tmp_path: Pat
                     if number % 7 == 6:
                         container.flush()
 
-        children = [unseen_fork(lambda name=name: work(name)) for name in "ab"]  # type: ignore[misc]
+        children = [in_unseen_child(lambda name=name: work(name)) for name in "ab"]  # type: ignore[misc]
         work("c")
         for child in children:
             assert os.waitpid(child, 0)[1] == 0
