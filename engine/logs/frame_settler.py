@@ -15,7 +15,7 @@ from engine.errors import LogMoved, OutcomeUnknown, Overtaken, RootReplaced
 from engine.logs.acknowledgements import guarded
 from engine.logs.carrier import Carrier
 from engine.logs.commit_context import CommitContext
-from engine.logs.log import Flight
+from engine.logs.log import RACE_WINDOW, Flight
 from engine.logs.submitter import Submitter
 from engine.logs.transaction import Transaction
 from engine.logs.validation import ValidationResult
@@ -25,6 +25,16 @@ logger = logging.getLogger(__name__)
 RING = 3
 """Races lost in a short time, after which this process rings for a maker that does not listen: the maker may not know
 that it has company."""
+
+LEAD = 2
+"""From so many frames on, made in quick succession since this process last knew the log's end, a maker is expected to
+win the next races too: this process rings for it after the first one."""
+
+RUNG_TRIPS = 16
+"""Round trips at most until a maker that was rung for says that it listens."""
+
+QUIET_TRIPS = 4
+"""Round trips without a frame after which it makes none: to run into the bell, read on and make a frame takes three."""
 
 
 class FrameSettler:
@@ -89,10 +99,27 @@ class FrameSettler:
         flights = replica.log.drop()
         self._context.queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])
         replica.optimistic = replica.state
-        replica.read_to_end()
-        if replica.log.losses % RING == 0 and self._submitter.outbox.listening != replica.log.head.epoch:
-            replica.log.ring()
+        since = replica.log.end_seen
+        count = replica.read_to_end()
+        log = replica.log
+        busy = count >= LEAD and log.made_often(count, since)
+        if (busy or log.losses % RING == 0) and not self._submitter.maker_listens:
+            self._ring()
         self._submitter.wait_again()
+
+    def _ring(self) -> None:
+        """Ring for the maker, and read on while it makes frames and does not say that it listens: it would win the
+        races meanwhile."""
+        replica, clock = self._replica, self._context.clock
+        replica.log.ring()
+        begun, quiet = clock(), 0
+        for trip in range(1, RUNG_TRIPS + 1):
+            head = replica.log.head
+            replica.read_some(RACE_WINDOW)
+            quiet = quiet + 1 if replica.log.head == head else 0
+            if self._submitter.maker_listens or quiet == QUIET_TRIPS:
+                break
+            self._context.sleep(max(begun + trip * replica.log.round_trip - clock(), 0.0))
 
     def _report_unknown(self, flights: Iterable[Flight], cause: Exception) -> None:
         error = cause if isinstance(cause, OutcomeUnknown) else OutcomeUnknown(str(cause))

@@ -625,11 +625,9 @@ class Log:
         """When the log's end was last known."""
         return self._proof
 
-    def meet_if_often(self, count: int, since: float) -> None:
-        """`count` frames since the time `since` state that their maker listens. If they came more often than one in
-        OFTEN_TRIPS round trips, there is company, even if this process wrote nothing for a long time."""
-        if self._clock() - since < self._seconds_of(count * OFTEN_TRIPS):
-            self.meet()
+    def made_often(self, count: int, since: float) -> bool:
+        """Whether `count` frames since the time `since` are more than one in OFTEN_TRIPS round trips."""
+        return self._clock() - since < self._seconds_of(count * OFTEN_TRIPS)
 
     def in_company(self, trips: int) -> bool:
         """Whether there was a sign of other writers within so many round trips."""

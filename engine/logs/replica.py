@@ -73,12 +73,13 @@ class Replica:
         self._check_online = check_online
         self._opened_at = self.log.head.address  # of the checkpoint that the state began with
 
-    def read_to_end(self) -> None:
-        """Read the log to its end, and apply. Nothing may be in flight."""
+    def read_to_end(self) -> int:
+        """Read the log to its end, and apply. The number of live frames. Nothing may be in flight."""
         with self._queue.lock:
             newest = self._queue.newest
-        self.read(self.log.follow)
+        count = self.read(self.log.follow)
         self.verified_up_to = newest
+        return count
 
     def read_some(self, window: int) -> bool:
         """Read at most so many frames, and apply. Whether that is the log's end. Nothing may be in flight."""
@@ -92,17 +93,17 @@ class Replica:
         self.read(read)
         return ended
 
-    def read(self, read: Callable[[], list[Frame]]) -> None:
-        """Apply the live frames that `read` returns. Nothing may be in flight."""
+    def read(self, read: Callable[[], list[Frame]]) -> int:
+        """Apply the live frames that `read` returns. The number of them. Nothing may be in flight."""
         since = self.log.end_seen
         try:
             live = read()
         except LogMoved:
             self.reopen()
-            self.read(self.log.follow)
-            return
+            return self.read(self.log.follow)
         try:
             self._apply(live, since)
+            return len(live)
         except BaseException as error:  # the log has gone past frames that the state lacks
             self._fail(error)
             raise
@@ -121,7 +122,8 @@ class Replica:
             state, carried = applied(state, frame, self.log.container, repaired.get(frame.position.address))
             frames.append((frame, state, carried))
         self.state = self.optimistic = state
-        self.log.meet_if_often(sum(carried is not None for *_, carried in frames), since)
+        if self.log.made_often(sum(carried is not None for *_, carried in frames), since):
+            self.log.meet()  # makers listen: there is company, even if this process wrote nothing for a long time
         self._on_frames(frames)
         if self.exclusive:
             self._fail(NotPrimary(f"frame {live[0].position.address} of the log was written by another process"))

@@ -45,6 +45,11 @@ class Submitter:
         self._context = context
         self._replica = context.replica
 
+    @property
+    def maker_listens(self) -> bool:
+        """Whether the maker of the head's epoch listens, by its newest frame."""
+        return self.outbox.listening == self._replica.log.head.epoch
+
     # --- there ---------------------------------------------------------------------------------------------------
 
     def accepts(self, batch: Sequence[Transaction]) -> bool:

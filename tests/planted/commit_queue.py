@@ -147,9 +147,30 @@ BREAKAGES = [
     Breakage(
         name="nobody-rings",
         file="engine/logs/frame_settler.py",
-        old="        if replica.log.losses % RING == 0 and",
-        new="        if replica.log.losses < 0 and",
+        old="        if (busy or log.losses % RING == 0) and",
+        new="        if busy and",
         tests=[f"{_QUEUE}a_maker_that_does_not_listen_is_rung_for"],
+    ),
+    Breakage(
+        name="a-maker-at-full-speed-is-raced-with",
+        file="engine/logs/frame_settler.py",
+        old="        if (busy or log.losses % RING == 0) and",
+        new="        if log.losses % RING == 0 and",
+        tests=[f"{_QUEUE}a_maker_at_full_speed_is_rung_for_after_one_lost_race"],
+    ),
+    Breakage(
+        name="own-void-frames-count-as-another-makers",
+        file="engine/logs/frame_settler.py",
+        old="        count = replica.read_to_end()\n",
+        new="        count = LEAD\n        replica.read_to_end()\n",
+        tests=[f"{_QUEUE}a_maker_that_runs_into_a_bell_rings_for_nobody"],
+    ),
+    Breakage(
+        name="who-rang-races-at-once",
+        file="engine/logs/frame_settler.py",
+        old="range(1, RUNG_TRIPS + 1)",
+        new="range(0)",
+        tests=[f"{_QUEUE}an_owner_that_rang_reads_until_the_maker_listens"],
     ),
     Breakage(
         name="submitted-to-a-maker-that-does-not-listen",
@@ -182,8 +203,8 @@ BREAKAGES = [
     Breakage(
         name="who-comes-back-knows-of-no-company",
         file="engine/logs/replica.py",
-        old="        self.log.meet_if_often(sum(carried is not None for *_, carried in frames), since)\n",
-        new="",
+        old="        if self.log.made_often(sum(carried is not None for *_, carried in frames), since):\n",
+        new="        if False:\n",
         tests=[f"{_RULES}a_writer_that_returns_to_a_busy_log_submits"],
     ),
     Breakage(

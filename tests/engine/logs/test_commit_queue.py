@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from hypothesis import given, strategies as st
 
 from chunkstore.decoding import InvalidData
 from engine.errors import BadOffset, OutcomeUnknown, SegmentNotFound
-from engine.logs.frame_settler import RING
+from engine.logs.frame_settler import LEAD, RING
 from engine.logs.log import BELLS_AHEAD, MAKER_TRIPS, address_of, frames_folder
 from engine.logs.submission import Address, address_in, decode, encode, inbox_folder, submission_path
 from engine.logs.submitter import SUBMITTED_BYTES
@@ -26,6 +28,7 @@ from engine.state.operations import (
     TruncateSegment,
 )
 from tests.engine.logs.company import Company, S, appended, processor_of
+from tests.support.processes import ByHand
 
 
 @pytest.fixture
@@ -159,6 +162,81 @@ def test_a_maker_that_does_not_listen_is_rung_for(company: Company) -> None:
     company.turn()
     assert future.done() and maker.log.makes_frames, "it was carried"
     assert company.content.count(b"once") == 1
+
+
+@pytest.mark.parametrize("frames", range(LEAD - 1, LEAD + 2))
+def test_a_maker_at_full_speed_is_rung_for_after_one_lost_race(company: Company, frames: int) -> None:
+    """It would win the next races too. One frame may be of a process that commits now and then."""
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    company.simulation.advance(60)
+    company.owner.refresh()
+    for number in range(frames):
+        company.now(company.maker, appended(b"%d" % number))
+    company.dead = {*company.containers}  # they do nothing while one waits
+    future = company.owner.submit([appended(b"once")])
+    owner.step()  # it sends
+    owner.step()  # and has lost the race
+    company.dead = set()
+    found = [address_of(info.path) for info in company.simulation.store.list(frames_folder(0))]
+    ahead = [address - company.maker.log.head.address for address in found]
+    assert [each for each in ahead if each > 0] == [1 + BELLS_AHEAD[0]] * (frames >= LEAD)
+    for _ in range((BELLS_AHEAD[0] + 1) * (frames >= LEAD)):
+        company.now(company.maker, appended(b"more"))
+    assert maker.log.in_company(1) == (frames >= LEAD), "it ran into the bell"
+    company.turn()
+    assert future.exception(0) is None
+
+
+def test_an_owner_that_rang_reads_until_the_maker_listens(company: Company) -> None:
+    """It makes no frame meanwhile: the maker makes one each round trip, and would win."""
+    owner, maker = processor_of(company.owner), processor_of(company.maker)
+    company.simulation.advance(60)
+    company.owner.refresh()
+    for _ in range(LEAD):
+        company.now(company.maker, appended(b"m"))
+
+    @contextmanager
+    def appending() -> Iterator[None]:
+        company.now(company.maker, appended(b"m"))
+        yield
+
+    company.others_work = appending
+    company.dead = {*company.containers}  # they do nothing else while one waits
+    future = company.owner.submit([appended(b"once")])
+    owner.step()
+    owner.step()
+    company.others_work, company.dead = nullcontext, set()
+    assert owner.outbox.listening == maker.log.head.epoch
+    owner.step()
+    assert owner.outbox.waiting and not owner.log.flights, "it was submitted"
+    company.turn()
+    assert future.result(0).tries == 2 and maker.log.makes_frames
+
+
+def test_a_maker_that_runs_into_a_bell_rings_for_nobody(company: Company) -> None:
+    """The frames behind it are its own, and void."""
+    executor = ByHand()
+    company.maker = company.join(executor=executor)
+    executor.inline = True
+    company.maker.refresh()
+    company.now(company.maker, appended(b"m"))
+    company.owner.refresh()
+    executor.inline = False
+    maker = processor_of(company.maker)
+    maker.one_transaction_a_frame()
+    futures = [company.maker.submit([appended(b"%d" % number)]) for number in range(4)]
+    for _ in futures:
+        maker.step()
+    assert len(maker.log.flights) == len(futures)
+    processor_of(company.owner).log.ring([1])
+    for _ in futures:
+        executor.land()
+    executor.inline = True
+    while not all(future.done() for future in futures):
+        maker.step()
+    names = [info.path for info in company.simulation.store.list(frames_folder(0))]
+    assert address_of(names[-1]) == maker.log.head.address, "nothing lies ahead"
+    assert company.content == b"m0123"
 
 
 def test_a_maker_that_closes_says_so(company: Company) -> None:
