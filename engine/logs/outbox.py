@@ -34,6 +34,9 @@ listening earlier."""
 LONGEST_WAIT_TRIPS = 5
 """Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
 
+LOOK_TRIPS = 1
+"""Round trips from one look to the next: in less time a maker makes no frame on average."""
+
 PATIENCE_TIMES = 4
 """See PATIENCE_TRIPS."""
 
@@ -45,9 +48,6 @@ PASSED_OVER = 16
 makes a frame itself however busy the maker is: the maker may be unable to read what was submitted, or have dropped it.
 Submissions that become void do not count: many processes would race then, and make the submissions of all others
 void."""
-
-MOST_EXPECTED = 16
-"""Frames that an owner reads at once at most, to find its outcome among them."""
 
 
 class Outcomes(NamedTuple):
@@ -76,9 +76,6 @@ class Outbox:
         self._transactions: dict[int, Transaction] = {}
         self._sent = 0.0
         self._took: deque[float] = deque(maxlen=4)  # seconds until an outcome
-        self._frames = 0  # live frames that were read since the submission
-        self._looks = 0  # how often the log was read since the submission
-        self._frames_usual = 1
         self._deadline = 0.0
         self._notified = False
         self.active = False
@@ -107,7 +104,6 @@ class Outbox:
         self._transactions = dict(enumerate(batch))
         self._note(address, False)
         self._sent = self._clock()
-        self._frames, self._looks = 0, 0
 
     def wait_again(self, round_trip: float) -> list[Transaction]:
         """Own frames lost the race: wait again for the outcome of the transactions that are not completed, which are
@@ -137,15 +133,10 @@ class Outbox:
         self._deadline = now + max(patience, LEAST_PATIENCE) * random.uniform(1, 2)
 
     def looked(self, round_trip: float) -> None:
-        """The log is read on, for its outcome."""
-        self._looks += 1
-        self.next_look = max(self._clock() + round_trip / 2, self._deadline if self._notified else 0.0)
-
-    @property
-    def frames_expected(self) -> int:
-        """How many frames are likely to be there up to the one with its outcome: as many as the last time. If it was
-        not among these, one at a time comes."""
-        return max(min(self._frames_usual - self._frames, MOST_EXPECTED), 1) if self._looks <= 1 else 1
+        """The log was read to its end."""
+        now = self._clock()
+        soon = now + LOOK_TRIPS * round_trip
+        self.next_look = max(soon, self._deadline) if self._notified else max(min(soon, self._deadline), now)
 
     def may_submit(self, epoch: int) -> bool:
         """Whether the maker of an epoch is submitted to: it listens, and this process was not passed over for long."""
@@ -163,7 +154,6 @@ class Outbox:
         self.listening = frame_epoch if listens else -1
         if self._address is None:
             return outcomes
-        self._frames += 1
         for owner, number, nonce, place, results in carried.answers if carried is not None else ():
             if (owner, number) == (self._owner, self._address.number) and nonce != self._address.nonce:
                 self._owner = uuid.uuid4().bytes  # of the next one: a clone of this process's memory has the old one
@@ -199,7 +189,6 @@ class Outbox:
         took = now - self._sent
         _METRICS.add("carried", took, 0, None)
         self._took.append(took)
-        self._frames_usual = self._frames
 
     @property
     def _usual(self) -> float:

@@ -18,7 +18,7 @@ from chunkstore.metrics import default_metrics
 from engine.errors import OutcomeUnknown
 from engine.logs.acknowledgements import guarded
 from engine.logs.commit_context import CommitContext
-from engine.logs.log import OWNER_TRIPS
+from engine.logs.log import MAX_WINDOW, OWNER_TRIPS
 from engine.logs.mailbox import Delivery, Kind
 from engine.logs.outbox import Outbox
 from engine.logs.replica import AppliedFrame
@@ -31,6 +31,10 @@ _METRICS = default_metrics().layer("log")
 
 SUBMITTED_BYTES = 1 << 20
 """The most payload of one submission. A transaction that has more goes into an own frame."""
+
+ONE_BY_ONE = 3
+"""Frames that an owner reads with a request each, as its outcome is in one of the next as a rule. If they are not the
+last ones, it reads ever more at once: it would not catch up with a maker that makes frames as fast as it reads them."""
 
 
 class Submitter:
@@ -119,10 +123,11 @@ class Submitter:
 
     def look(self) -> None:
         """Read the log for the outcome of a submission. After a long wait its transactions go into an own frame."""
-        self.outbox.looked(self._replica.log.round_trip)
-        ended = False
+        ended, reads = False, 0
         while not ended and (self.outbox.waiting or self._context.queue.transactions):  # which go to the present maker
-            ended = self._replica.read_some(self.outbox.frames_expected)
+            reads += 1
+            ended = self._replica.read_some(min(1 << max(reads - ONE_BY_ONE, 0), MAX_WINDOW))
+        self.outbox.looked(self._replica.log.round_trip)
         if self.outbox.waiting and self.outbox.impatient:
             self.recall()
 

@@ -145,6 +145,15 @@ BREAKAGES = [
         tests=[f"{_QUEUE}who_is_not_served_makes_a_frame_itself"],
     ),
     Breakage(
+        name="one-frame-a-request-however-far-behind",
+        file="engine/logs/submitter.py",
+        old="min(1 << max(reads - ONE_BY_ONE, 0), MAX_WINDOW)",
+        new="1",
+        tests=[
+            "tests/engine/logs/test_commit_queue_requests.py::test_an_owner_that_is_far_behind_reads_ever_more_frames_at_once"
+        ],
+    ),
+    Breakage(
         name="nobody-rings",
         file="engine/logs/frame_settler.py",
         old="        if (busy or log.losses % RING == 0) and",
@@ -189,8 +198,8 @@ BREAKAGES = [
     Breakage(
         name="passed-over-counts-each-submission-anew",
         file="engine/logs/outbox.py",
-        old="        self._frames, self._looks = 0, 0\n",
-        new="        self._frames, self._looks, self._passed_over = 0, 0, 0\n",
+        old="        self._sent = self._clock()\n",
+        new="        self._sent = self._clock()\n        self._passed_over = 0\n",
         tests=[f"{_RULES}frames_that_pass_over_an_owner_count_until_it_is_served"],
     ),
     Breakage(

@@ -135,15 +135,19 @@ class Company:
             processor_of(container).die()
 
     def now(self, container: Container, *operations: Operation) -> None:
-        """Let a container commit by itself, as if it were alone."""
+        """Let a container commit by itself, as if it were alone: the others do nothing while it waits."""
         processor = processor_of(container)
+        working, self._working = self._working, True
         processor.submits = False
-        future = container.submit(operations)
-        for number in range(40):
-            if number >= 4 and future.done():
-                break
-            processor.step()
-        processor.submits = True
+        try:
+            future = container.submit(operations)
+            for number in range(40):
+                if number >= 4 and future.done():
+                    break
+                processor.step()
+        finally:
+            processor.submits = True
+            self._working = working
         assert future.exception(0) is None
 
     def turn(self, *containers: Container) -> None:

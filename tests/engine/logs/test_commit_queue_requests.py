@@ -75,6 +75,26 @@ def test_each_commit_of_an_owner_is_one_message_and_few_reads() -> None:
     assert maker.counts["delete"] <= len(company.owners) * ROUNDS // 64 + 1, "many of them at once"
 
 
+def test_an_owner_that_is_far_behind_reads_ever_more_frames_at_once() -> None:
+    """With one frame a request it would never catch up with a maker that makes more of them."""
+    company = Counted(1)
+    owner, maker = company.owners[0], company.maker
+    owner.submit([Append(S, Payload(b"x"))])
+    processor_of(owner).step()
+    assert processor_of(owner).outbox.waiting
+    processor_of(maker).listens = False
+    for _ in range(ROUNDS):
+        future = maker.submit([Append(S, Payload(b"x"))])
+        while not future.done():
+            processor_of(maker).step()
+        processor_of(maker).log.meet()
+    company.stores[1].reset()
+    processor_of(owner).look()
+    assert owner.log.head == maker.log.head
+    assert company.stores[1].counts["read_ranges"] <= 12
+    assert sum(len(request.paths) for request in company.stores[1].requests) <= 2 * ROUNDS
+
+
 def test_a_maker_whose_company_is_gone_stops_listing() -> None:
     company = Counted(1)
     future = company.owners[0].submit([Append(S, Payload(b"x"))])
