@@ -7,8 +7,10 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -21,6 +23,7 @@ from tests.support.rados_gateway import RadosGateway
 from tests.support.s3_server import S3Server
 from tests.support.servers import Server, ServerMissing
 from tests.support.sftp_server import SftpServer
+from tests.support.spark_home import VARIABLE, make_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +73,15 @@ LONGEST = (
 
 SERVERS = {"s3_server", "rados_gateway", "gcs_server", "azurite", "sftp_server"}
 """The fixtures that start a server. A test that asks for one by name at run time carries the mark itself."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all JVMs have a home whose Python workers start fast, unless the environment names another one."""
+    if VARIABLE not in os.environ:
+        home = tempfile.TemporaryDirectory(prefix="spark-home-")
+        make_spark_home(Path(home.name))
+        os.environ[VARIABLE] = home.name  # also for the processes of pytest-xdist, which start later
+        config.add_cleanup(home.cleanup)
 
 
 @pytest.hookimpl(tryfirst=True)
