@@ -16,6 +16,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import engine.admin.backups
+import engine.root
+from chunkstore import Store
+from chunkstore.backends.local import LocalStore
+from chunkstore.backends.memory import MemoryStore
+from chunkstore.measured_store import MeasuredStore
+from chunkstore.selftest import NameRules, self_test
 from pravega_spark import StreamManager
 from tests.support.azurite import Azurite
 from tests.support.gcs_server import GcsServer
@@ -178,6 +185,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_and_memory_are_trusted() -> Iterator[None]:
+    """A folder and memory pass the self-test of a new root once in each process of the tests, and not again for each of
+    their thousands of roots: for most of these it took longer than all the rest of the test. A store that is wrapped
+    is tested each time, and so are all others."""
+    passed: set[type[Store]] = set()
+
+    def tested(store: Store) -> NameRules | None:
+        kind = type(store.inner) if type(store) is MeasuredStore else type(store)
+        if kind in passed:
+            return None
+        rules = self_test(store)
+        if kind in (LocalStore, MemoryStore):
+            passed.add(kind)
+        return rules
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine.root, engine.admin.backups):
+            patch.setattr(module, "self_test", tested)
+        yield
 
 
 @pytest.fixture(autouse=True)
