@@ -92,7 +92,7 @@ planted: java venv ## break the product on purpose, one place at a time; the tes
 	$(BIN)/python -m tests.planted
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
-	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and not long"
+	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"
 
 lint: venv ## check style, spelling, pages, the workflow file and types
 	$(BIN)/ruff check .

@@ -7,13 +7,22 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import engine.admin.backups
+import engine.root
+from chunkstore import Store
+from chunkstore.backends.local import LocalStore
+from chunkstore.backends.memory import MemoryStore
+from chunkstore.measured_store import MeasuredStore
+from chunkstore.selftest import NameRules, self_test
 from pravega_spark import StreamManager
 from tests.support.azurite import Azurite
 from tests.support.gcs_server import GcsServer
@@ -21,6 +30,7 @@ from tests.support.rados_gateway import RadosGateway
 from tests.support.s3_server import S3Server
 from tests.support.servers import Server, ServerMissing
 from tests.support.sftp_server import SftpServer
+from tests.support.spark_home import VARIABLE, make_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +80,15 @@ LONGEST = (
 
 SERVERS = {"s3_server", "rados_gateway", "gcs_server", "azurite", "sftp_server"}
 """The fixtures that start a server. A test that asks for one by name at run time carries the mark itself."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all JVMs have a home whose Python workers start fast, unless the environment names another one."""
+    if VARIABLE not in os.environ:
+        home = tempfile.TemporaryDirectory(prefix="spark-home-")
+        make_spark_home(Path(home.name))
+        os.environ[VARIABLE] = home.name  # also for the processes of pytest-xdist, which start later
+        config.add_cleanup(home.cleanup)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -166,6 +185,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_and_memory_are_trusted() -> Iterator[None]:
+    """A folder and memory pass the self-test of a new root once in each process of the tests, and not again for each of
+    their thousands of roots: for most of these it took longer than all the rest of the test. A store that is wrapped
+    is tested each time, and so are all others."""
+    passed: set[type[Store]] = set()
+
+    def tested(store: Store) -> NameRules | None:
+        kind = type(store.inner) if type(store) is MeasuredStore else type(store)
+        if kind in passed:
+            return None
+        rules = self_test(store)
+        if kind in (LocalStore, MemoryStore):
+            passed.add(kind)
+        return rules
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (engine.root, engine.admin.backups):
+            patch.setattr(module, "self_test", tested)
+        yield
 
 
 @pytest.fixture(autouse=True)

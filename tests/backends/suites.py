@@ -97,6 +97,7 @@ class Segments(SegmentContract):
 class SelfTest:
     """The race that decides whether a root is accepted."""
 
+    @pytest.mark.long
     def test_it_passes_on_a_new_root(self, place: Place) -> None:
         url, options = place
         store = open_store(f"{url}/new", options)
@@ -229,11 +230,7 @@ class Spark:
 
     @pytest.mark.timeout(300)
     def test_batch_and_streaming(self, spark: SparkSession, options: dict[str, Any], tmp_path: Path) -> None:
-        numbered = "cast(id AS string) AS event"
-        small = spark.range(0, 100, 1, 2).selectExpr(numbered, "cast(id % 7 AS string) AS routing_key")
-        large = spark.range(100, 4_100, 1, 2).selectExpr("concat(cast(id AS string), repeat('.', 200)) AS event")
-        both = small.unionByName(large, allowMissingColumns=True)  # tasks with events in the log, and with chunks
-        both.write.format("pravega").options(stream="in", **options).mode("append").save()
+        self.write(spark, "in", options)
 
         def copy() -> list[int]:
             source = spark.readStream.format("pravega").options(stream="in", start_stream_cut="earliest", **options)
@@ -246,9 +243,36 @@ class Spark:
 
         assert copy() == [2_500, 1_600]
         assert copy() == []
-        frame = spark.read.format("pravega").options(stream="out", **options).load()
+        assert self.numbers(spark, "out", options) == list(range(4_100))
+
+    def write(self, spark: SparkSession, stream: str, options: dict[str, Any]) -> None:
+        """4,100 events by tasks of both kinds: with events in the log, and with chunks."""
+        numbered = "cast(id AS string) AS event"
+        small = spark.range(0, 100, 1, 2).selectExpr(numbered, "cast(id % 7 AS string) AS routing_key")
+        large = spark.range(100, 4_100, 1, 2).selectExpr("concat(cast(id AS string), repeat('.', 200)) AS event")
+        both = small.unionByName(large, allowMissingColumns=True)
+        both.write.format("pravega").options(stream=stream, **options).mode("append").save()
+
+    def numbers(self, spark: SparkSession, stream: str, options: dict[str, Any]) -> list[int]:
+        """Those of the events of a stream, sorted."""
+        frame = spark.read.format("pravega").options(stream=stream, **options).load()
         rows = frame.selectExpr("cast(split_part(cast(event AS string), '.', 1) AS int) AS id").collect()
-        assert sorted(row.id for row in rows) == list(range(4_100))
+        return sorted(row.id for row in rows)
+
+
+class SparkBatch(Spark):
+    """The same; in `make test` the batch round trip only. A query takes several times as long, and on a folder and on
+    S3 there is one in each run."""
+
+    @pytest.mark.timeout(300)
+    def test_batch(self, spark: SparkSession, options: dict[str, Any]) -> None:
+        self.write(spark, "batch", options)
+        assert self.numbers(spark, "batch", options) == list(range(4_100))
+
+    @pytest.mark.long
+    @pytest.mark.timeout(300)
+    def test_batch_and_streaming(self, spark: SparkSession, options: dict[str, Any], tmp_path: Path) -> None:
+        super().test_batch_and_streaming(spark, options, tmp_path)
 
 
 def _text(value: object) -> str:

@@ -16,14 +16,6 @@ from tests.support.s3_server import S3Server
 EVENTS = {"rides": 2000, "scaled": 2000, "truncated": 1200, "sealed": 200, "empty": 0}
 
 
-@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.server)])
-def place(request: pytest.FixtureRequest) -> Place:
-    """An empty place for an archive."""
-    if request.param == "memory":
-        return f"memory://{uuid.uuid4().hex}/lts", {}
-    return new_place(request.getfixturevalue("s3_server"))
-
-
 def events(manager: StreamManager) -> dict[str, list[tuple[int, int, bytes]]]:
     return {
         name: [(event.segment_id, event.offset, event.data) for event in manager.read_events("demo", name)]
@@ -31,7 +23,23 @@ def events(manager: StreamManager) -> dict[str, list[tuple[int, int, bytes]]]:
     }
 
 
-@pytest.mark.parametrize("path", [CHUNKED, ROLLING], ids=lambda path: path.name)
+@pytest.fixture
+def place(where: str, request: pytest.FixtureRequest) -> Place:
+    """An empty place for an archive."""
+    if where == "memory":
+        return f"memory://{uuid.uuid4().hex}/lts", {}
+    return new_place(request.getfixturevalue("s3_server"))
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        pytest.param("memory", CHUNKED, id=f"memory-{CHUNKED.name}"),
+        pytest.param("memory", ROLLING, id=f"memory-{ROLLING.name}"),
+        pytest.param("s3", CHUNKED, id=f"s3-{CHUNKED.name}", marks=pytest.mark.server),
+        pytest.param("s3", ROLLING, id=f"s3-{ROLLING.name}", marks=[pytest.mark.server, pytest.mark.long]),
+    ],
+)
 def test_an_archive_is_read_and_imported_where_it_is(place: Place, tmp_path: Path, path: Path) -> None:
     url, options = place
     store = open_store(url, options)

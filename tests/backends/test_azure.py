@@ -22,4 +22,4 @@ TestSelfTest = suites.SelfTest
 TestRoundTrips = suites.RoundTrips
 TestRace = suites.Race
 TestWal = suites.Wal
-TestSpark = suites.Spark
+TestSpark = suites.SparkBatch

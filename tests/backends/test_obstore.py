@@ -35,4 +35,4 @@ class TestRoundTrips(suites.RoundTrips):
 
 TestRace = suites.RaceOfSpawned
 TestWal = suites.Wal
-TestSpark = suites.Spark
+TestSpark = suites.SparkBatch

@@ -36,4 +36,4 @@ TestSegments = suites.Segments
 TestSelfTest = suites.SelfTest
 TestRace = suites.Race
 TestWal = suites.Wal
-TestSpark = suites.Spark
+TestSpark = suites.SparkBatch

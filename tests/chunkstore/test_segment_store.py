@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -111,6 +112,10 @@ VERBS: dict[str, tuple[Verb, Callable[[Model], Model]]] = {
 """Each verb on what `prepare` makes, and what the model is after it."""
 
 
+EVERY_THIRD_OR_ALL = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+"""At which requests something happens: at the first one and at every third after it in `make test`, else at all."""
+
+
 def fresh_copy(origin: SimulatedStore) -> SimulatedStore:
     store = SimulatedStore(can_append=origin.can_append)
     store.copy_of(origin)
@@ -135,16 +140,22 @@ def check_recovered(store: SimulatedStore, config: SegmentStorageConfig, *allowe
     return model
 
 
-@pytest.fixture(params=[AT_ONCE, PUTTING], ids=["appending", "putting"])
+@pytest.fixture(scope="module", params=[AT_ONCE, PUTTING], ids=["appending", "putting"])
 def config(request: pytest.FixtureRequest) -> SegmentStorageConfig:
     config: SegmentStorageConfig = request.param
     return config
 
 
-@pytest.fixture
-def prepared(config: SegmentStorageConfig) -> tuple[SimulatedStore, Model]:
+@pytest.fixture(scope="module")
+def prepared_once(config: SegmentStorageConfig) -> tuple[SimulatedStore, Model]:
     store = SimulatedStore(can_append=config.appends)
     return store, prepare(store, config)
+
+
+@pytest.fixture
+def prepared(prepared_once: tuple[SimulatedStore, Model]) -> tuple[SimulatedStore, Model]:
+    store, model = prepared_once
+    return fresh_copy(store), model
 
 
 # -- what the verbs do
@@ -226,16 +237,16 @@ def test_the_log_is_compacted_and_its_garbage_collected(tmp_path: Path) -> None:
 # -- crashes
 
 
+@EVERY_THIRD_OR_ALL
 @pytest.mark.parametrize("when", ["partway", "after"])
 @pytest.mark.parametrize("name", VERBS)
 def test_after_a_crash_at_any_request_a_verb_has_happened_or_not(
-    name: str, when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig
+    name: str, when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig, step: int
 ) -> None:
     origin, before = prepared
     verb, change = VERBS[name]
-    after, number, outcomes = change(before), 0, []
-    while True:
-        number += 1
+    after, outcomes = change(before), []
+    for number in itertools.count(1, step):
         inner = fresh_copy(origin)
         faulty = FaultStore(inner)
         segments = SegmentStore.open(faulty, config=config)
@@ -251,15 +262,16 @@ def test_after_a_crash_at_any_request_a_verb_has_happened_or_not(
     assert outcomes == sorted(outcomes), "once a crash is late enough for the change, it stays so"
 
 
+@EVERY_THIRD_OR_ALL
 @pytest.mark.parametrize("when", ["partway", "after"])
 def test_after_a_crash_at_any_request_of_opening_the_store_is_as_it_was(
-    when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig
+    when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig, step: int
 ) -> None:
     origin, before = prepared
     for source, model in ((origin, before), (SimulatedStore(can_append=config.appends), {})):
         faulty = FaultStore(fresh_copy(source))
         SegmentStore.open(faulty, config=config).close()
-        for number in range(1, faulty.passed + 1):
+        for number in range(1, faulty.passed + 1, step):
             inner = fresh_copy(source)
             with pytest.raises(Crashed):
                 SegmentStore.open(FaultStore(inner, crash_at(number, when)), config=config)
@@ -267,17 +279,16 @@ def test_after_a_crash_at_any_request_of_opening_the_store_is_as_it_was(
                 check_recovered(inner, config, model)
 
 
+@EVERY_THIRD_OR_ALL
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["append", "concat", "truncate", "delete"])
 def test_after_a_failed_request_nothing_is_in_doubt_once_the_store_is_opened_again(
-    name: str, when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig
+    name: str, when: Any, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig, step: int
 ) -> None:
     """The process lives on, and may use the store as far as it lets it."""
     origin, before = prepared
     verb, change = VERBS[name]
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count(1, step):
         inner = fresh_copy(origin)
         faulty = FaultStore(inner)
         with SegmentStore.open(faulty, config=config) as segments:
@@ -312,15 +323,15 @@ class Overtaken(WrappingStore):
         return call()
 
 
+@EVERY_THIRD_OR_ALL
 @pytest.mark.parametrize("name", VERBS)
 def test_a_process_that_is_overtaken_at_any_request_acknowledges_what_the_next_one_finds(
-    name: str, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig
+    name: str, prepared: tuple[SimulatedStore, Model], config: SegmentStorageConfig, step: int
 ) -> None:
     origin, before = prepared
     verb, change = VERBS[name]
-    after, number, refused = change(before), 0, 0
-    while True:
-        number += 1
+    after, refused = change(before), 0
+    for number in itertools.count(1, step):
         inner = fresh_copy(origin)
         successors: list[SegmentStore] = []
         overtaken = Overtaken(inner, lambda: successors.append(SegmentStore.open(inner, config=config)))  # noqa: B023

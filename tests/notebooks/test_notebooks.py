@@ -37,7 +37,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         folder.mkdir()
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(params=[0, pytest.param(BUSY, marks=[pytest.mark.long, pytest.mark.timeout(3 * SECONDS + 60)])])
@@ -115,6 +115,7 @@ def test_first_steps(ran: Callable[[str], Run]) -> None:
     assert run.text("restarted") == "events in the stream: 105\nthe copy is the same: True\n"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.processes
 def test_cuts_scaling_and_retention(ran: Callable[[str], Run]) -> None:

@@ -2,6 +2,7 @@
 
 from tests.planted import Breakage
 
+_ALL = ["-m", "long or not long"]
 _SEGMENT_STORE = "tests/chunkstore/test_segment_store.py"
 
 BREAKAGES = [
@@ -11,7 +12,8 @@ BREAKAGES = [
         old="        self._storage.write(LOG, self.end, data)\n        self._epoch.check()\n",
         new="        self._storage.write(LOG, self.end, data)\n",
         tests=[
-            f"{_SEGMENT_STORE}::test_a_process_that_is_overtaken_at_any_request_acknowledges_what_the_next_one_finds"
+            *_ALL,
+            f"{_SEGMENT_STORE}::test_a_process_that_is_overtaken_at_any_request_acknowledges_what_the_next_one_finds",
         ],
     ),
     Breakage(
@@ -19,7 +21,7 @@ BREAKAGES = [
         file="chunkstore/metadata_log.py",
         old="        if transaction is None or any(task.kind is GarbageKind.NEW_CHUNK for task in tasks):\n",
         new="        if transaction is None:\n",
-        tests=[f"{_SEGMENT_STORE}::test_after_a_crash_at_any_request_a_verb_has_happened_or_not"],
+        tests=[*_ALL, f"{_SEGMENT_STORE}::test_after_a_crash_at_any_request_a_verb_has_happened_or_not"],
     ),
     Breakage(
         name="a-segment-store-goes-on-after-an-unknown-outcome",

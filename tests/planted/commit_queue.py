@@ -193,7 +193,11 @@ BREAKAGES = [
         file="engine/logs/outbox.py",
         old="        elif carried is not None and carried.answers:\n",
         new="        elif void or (carried is not None and carried.answers):\n",
-        tests=["tests/engine/logs/test_commit_queue_simulated.py::test_many_writers_that_begin_together_stop_racing"],
+        tests=[
+            "-m",
+            "long",
+            "tests/engine/logs/test_commit_queue_simulated.py::test_many_writers_that_begin_together_stop_racing",
+        ],
     ),
     Breakage(
         name="passed-over-counts-each-submission-anew",

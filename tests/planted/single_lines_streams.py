@@ -214,7 +214,7 @@ BREAKAGES = [
         file="pravega_spark/streams/reading/snapshot.py",
         old="timestamp - CLOCKS_DIFFER, key",
         new="timestamp, key",
-        tests=["tests/streams/test_scaling.py::test_every_key_is_read_in_its_order"],
+        tests=["-m", "long or not long", "tests/streams/test_scaling.py::test_every_key_is_read_in_its_order"],
     ),
     Breakage(
         name="retention-keeps-too-little",
@@ -319,7 +319,7 @@ BREAKAGES = [
         file="pravega_spark/streams/writing/changes.py",
         old="segment in record.current.segments if segment.id in segments_to_seal]",
         new="segment in record.current.segments[:1] if segment.id in segments_to_seal]",
-        tests=["tests/streams/test_scaling.py::test_every_key_is_read_in_its_order"],
+        tests=["-m", "long or not long", "tests/streams/test_scaling.py::test_every_key_is_read_in_its_order"],
     ),
     Breakage(
         name="cut-within-an-event-truncates",
@@ -384,7 +384,11 @@ BREAKAGES = [
         file="pravega_spark/streams/pravega_lts/segment_import.py",
         old=("                    self._wait(0)\n                    self._keep("),
         new="                    self._keep(",
-        tests=["tests/streams/test_imports.py::test_a_crash_at_every_request_and_then_the_same_again[before-copied]"],
+        tests=[
+            "-m",
+            "long",
+            "tests/streams/test_imports.py::test_a_crash_at_every_request_and_then_the_same_again[every-before-copied]",
+        ],
     ),
     Breakage(
         name="import-of-a-short-source",

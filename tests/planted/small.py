@@ -3,7 +3,7 @@
 from tests.planted import Breakage
 
 _LAST = ["tests/client/test_last_events.py"]
-_SCOPES = ["tests/streams/test_scopes.py"]
+_SCOPES = ["-m", "long or not long", "tests/streams/test_scopes.py"]
 
 BREAKAGES = [
     Breakage(

@@ -194,20 +194,24 @@ def test_names_of_batch_jobs(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "inline"),
+    ("when", "inline", "step"),
     [
-        ("before", True),
-        ("after", False),
-        pytest.param("before", False, marks=pytest.mark.long),
-        pytest.param("after", True, marks=pytest.mark.long),
+        pytest.param("before", True, 2, id="before-inline"),
+        pytest.param("after", False, 3, id="after-chunks"),
+        *(
+            pytest.param(when, inline, 1, id=f"every-{when}-{name}", marks=pytest.mark.long)
+            for when in ("before", "after")
+            for name, inline in (("inline", True), ("chunks", False))
+        ),
     ],
 )
-def test_a_crash_at_every_request(when: When, inline: bool) -> None:
-    """Of each container all is there or nothing; the batch that comes again brings the rest, and nothing twice."""
+def test_a_crash_at_every_request(when: When, inline: bool, step: int) -> None:
+    """Of each container all is there or nothing; the batch that comes again brings the rest, and nothing twice. At some
+    of the requests in `make test`, at every one in `make test-long`."""
     rows = MANY[:24] if inline else padded(MANY[:24])
-    number, partly, crashed = 0, 0, True
+    number, partly, crashed = 1 - step, 0, True
     while crashed:
-        number += 1
+        number += step
         url = f"memory://{uuid.uuid4()}"
         committed(url, 0, [(name, "before", None) for name in STREAMS[:4]])
         root = open_root(url)

@@ -9,10 +9,10 @@ import pytest
 from tests.source.fast_motion import FastMotion, Row
 
 
-def test_three_hundred_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty minutes in fast motion, with restarts, upkeep and retention: what is there stays within bounds."""
+def test_two_hundred_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an hour in fast motion, with a restart, upkeep and retention: what is there stays within bounds."""
     motion = FastMotion(monkeypatch, restart_every=110, maintain_every=130)
-    rows = motion.run(300, 3)
+    rows = motion.run(200, 2)
     motion.check_copied()
     motion.close()
     for row in rows:

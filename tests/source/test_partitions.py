@@ -46,7 +46,11 @@ def made(hot: int) -> Stream:
     return stream
 
 
-@pytest.fixture(scope="module", params=[0, 37, SEGMENTS - 1], ids=lambda hot: f"hot{hot}")
+@pytest.fixture(
+    scope="module",
+    params=[0, pytest.param(37, marks=pytest.mark.long), SEGMENTS - 1],
+    ids=lambda hot: f"hot{hot}",
+)
 def stream(request: pytest.FixtureRequest) -> Iterator[Stream]:
     stream = made(request.param)
     yield stream
@@ -116,9 +120,19 @@ def test_a_small_segment_is_rarely_cut(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize(
-    "limit", [ReadAllAvailable(), ReadMaxBytes(10 * MiB), ReadMaxRows(8000), ReadMaxRows(36_000)], ids=str
+    ("more", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({}, ReadMaxBytes(10 * MiB)),
+        pytest.param({}, ReadMaxRows(8000), marks=pytest.mark.long),
+        ({}, ReadMaxRows(36_000)),
+        ({"min_partitions": "6"}, ReadAllAvailable()),
+        ({"min_partitions": "6"}, ReadMaxBytes(10 * MiB)),
+        ({"min_partitions": "6"}, ReadMaxRows(8000)),
+        ({"min_partitions": "6"}, ReadMaxRows(36_000)),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("more", [{}, {"min_partitions": "6"}], ids=str)
 def test_tasks_of_a_micro_batch_are_even(stream: Stream, limit: ReadLimit, more: dict[str, str]) -> None:
     reader = MicroBatchReader(options(stream, **more))
     at, every = reader.initialOffset(), []

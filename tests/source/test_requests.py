@@ -199,7 +199,12 @@ def opening(storage: Storage) -> int:
 
 @pytest.mark.parametrize(
     ("batches", "segments"),
-    [(1_200, 1), (400, 5), pytest.param(10_000, 1, marks=[pytest.mark.long, pytest.mark.timeout(600)])],
+    [
+        (600, 1),
+        (200, 5),
+        pytest.param(400, 5, marks=pytest.mark.long),
+        pytest.param(10_000, 1, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
 )
 def test_old_micro_batches_do_not_make_opening_dearer(storage: Storage, batches: int, segments: int) -> None:
     """Ten batches or ten thousand: the requests are the same, wherever between two checkpoints the log ends."""

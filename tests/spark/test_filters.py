@@ -43,6 +43,7 @@ class Pruning(DataSource):
         return Reader()
 
 
+@pytest.mark.long
 def test_spark_plans_other_queries_by_the_filters_of_one(spark: SparkSession) -> None:
     """When this fails Spark has mended it: then a read may take filters, as docs/spark.md says it does not."""
     spark.dataSource.register(Pruning)

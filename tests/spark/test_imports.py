@@ -24,16 +24,26 @@ def places(frame: DataFrame, name: str) -> list[tuple[str, int, int, str]]:
     )
 
 
-@pytest.mark.parametrize(("path", "copied"), [(CHUNKED, True), (ROLLING, False)], ids=["copied", "linked"])
+@pytest.mark.parametrize(
+    ("path", "copied", "names"),
+    [
+        pytest.param(CHUNKED, True, ["truncated"], id="copied"),
+        pytest.param(ROLLING, False, ["rides", "truncated"], id="linked"),
+        pytest.param(CHUNKED, True, ["rides", "scaled", "truncated", "txns"], id="copied, all", marks=pytest.mark.long),
+        pytest.param(
+            ROLLING, False, ["rides", "scaled", "truncated", "txns"], id="linked, all", marks=pytest.mark.long
+        ),
+    ],
+)
 def test_a_query_goes_on_from_a_cut_of_the_original(
-    spark: SparkSession, tmp_path: Path, path: Path, copied: bool
+    spark: SparkSession, tmp_path: Path, path: Path, copied: bool, names: list[str]
 ) -> None:
     one, root = case(path), str(tmp_path / "root")
     source = str(laid_out(one.objects, tmp_path / "lts"))
     outcomes = imports.run(Target(root), source=source, copied=copied, spark=spark)
     assert [each.error for each in outcomes if each.step == "import"] == [None] * 7
     with StreamManager(root, create=False) as manager:
-        for name in ("rides", "scaled", "truncated", "txns"):
+        for name in names:
             frame = spark.read.format("pravega").options(controller=root, scope="demo", stream=name).load()
             due = [(r["segName"], r["offset"], r["len"]) for r in one.rows("readback.jsonl") if r["stream"] == name]
             there = places(frame, name)

@@ -34,7 +34,7 @@ class Pump:
 
     def _start(self, **more: str) -> subprocess.Popen[bytes]:
         spark = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        spark += "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
+        spark += "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
@@ -94,15 +94,15 @@ def pump(tmp_path: Path) -> Iterator[Pump]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "places",
+    ("places", "count"),
     [
-        pytest.param(["commit"], id="after our commit"),
-        pytest.param(["task", "middle", "commit"], id="everywhere", marks=pytest.mark.long),
+        pytest.param(["commit"], 700, id="after our commit"),
+        pytest.param(["task", "middle", "commit"], 1_000, id="everywhere", marks=pytest.mark.long),
     ],
 )
-def test_every_event_once_wherever_the_driver_is_killed(pump: Pump, places: list[str]) -> None:
+def test_every_event_once_wherever_the_driver_is_killed(pump: Pump, places: list[str], count: int) -> None:
     """After the offset log; in the middle of a task; after our commit and before Spark's commit log."""
-    for first in range(0, 1_000, 20):  # in many appends, so that there are many places where a batch may end
+    for first in range(0, count, 20):  # in many appends, so that there are many places where a batch may end
         writer = BatchWriter(options(pump.url, "in", default_num_segments=4), EVENTS_WITH_KEYS)
         writer.commit([writer.write(iter([rows(first, first + 20)]))])
 
@@ -118,10 +118,10 @@ def test_every_event_once_wherever_the_driver_is_killed(pump: Pump, places: list
     pump.finished(PUMP_FAIL=str(len(places) + 1))  # the first attempt of each of a batch's tasks fails
     assert pump.log().count("this attempt fails") >= 1
     last = pump.batches("commits")[-1]
-    assert last >= 5
+    assert last >= len(places) + 2
     check(offsets=last, commits=last, written=last)
     assert by_key(events(pump.url, "out")) == by_key(events(pump.url, "in"))
-    assert len(events(pump.url, "in")) == 1_000
+    assert len(events(pump.url, "in")) == count
 
 
 @pytest.mark.long

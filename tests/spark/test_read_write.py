@@ -21,6 +21,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance import retention
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.key_columns import hash_keys
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.writing import transactions
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder
@@ -182,13 +183,14 @@ def test_nothing_written_and_nothing_read(folder: Folder) -> None:
 
 
 def three_appends(folder: Folder) -> list[str]:
-    """Writes events a*, b* and c*, and returns the stream cuts before, between and after."""
+    """Appends events a*, b* and c*, and returns the stream cuts before, between and after."""
     cuts = []
-    folder.append(folder.rows(), default_num_segments=3)
+    catalog = Catalog(folder.root)
+    catalog.create_scope("s")
+    catalog.create_stream("s", "t", ScalingPolicy(min_segments=3))
     for letter in "abc":
         cuts.append(folder.stream().snapshot().tail_cut().as_text())
-        names = [f"{letter}{number}" for number in range(20)]
-        folder.append(folder.rows(*names, keys=names))
+        folder.put(*[f"{letter}{number}" for number in range(20)])
     return [*cuts, folder.stream().snapshot().tail_cut().as_text()]
 
 

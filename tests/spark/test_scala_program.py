@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.spark_home import VARIABLE
+
 PROGRAM = Path(__file__).with_name("connector_program.py")
 
 
@@ -23,12 +25,14 @@ def test_a_program_for_the_scala_connector(tmp_path: Path) -> None:
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        "--conf spark.sql.shuffle.partitions=2 --driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell",
+        "--conf spark.sql.shuffle.partitions=2 "
+        "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell",
         "PRAVEGA_CONTROLLER_URI": f"file://{tmp_path}/streams",
         "PRAVEGA_SCOPE": "examples",
         "CHECKPOINT_DIR": str(tmp_path / "checkpoint"),
     }
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", VARIABLE):  # Spark as pip has installed it, unlike in the other tests
+        environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, str(PROGRAM)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
     )

@@ -147,6 +147,7 @@ def test_a_job_whose_stream_is_sealed_or_made_anew_fails(folder: Folder) -> None
     assert folder.events() == ["0/0"]
 
 
+@pytest.mark.long
 def test_a_query_writes_on_while_its_sink_is_scaled(folder: Folder) -> None:
     """1 -> 4 -> 2 -> 6 segments between planning and commit of batches, and all the time; each event arrives once."""
     for first in range(0, 400, 20):
@@ -215,7 +216,11 @@ def three_epochs(folder: Folder) -> list[StreamCut]:
     return cuts
 
 
-@pytest.mark.parametrize("more", [{}, {"min_partitions": 7}, {"max_bytes_per_partition": 100}], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"min_partitions": 7}, pytest.param({"max_bytes_per_partition": 100}, marks=pytest.mark.long)],
+    ids=str,
+)
 def test_batch_read_of_all_epochs(folder: Folder, more: dict[str, Any]) -> None:
     """All segments between the cuts; sorted by segment and offset, the events of each key are in order."""
     cuts = three_epochs(folder)

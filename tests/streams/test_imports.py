@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,10 +57,15 @@ class Place(NamedTuple):
 
 
 WAYS = [
-    pytest.param((path, copied), id=f"{path.name}-{'copied' if copied else 'linked'}")
+    pytest.param(
+        (path, copied),
+        id=f"{path.name}-{'copied' if copied else 'linked'}",
+        marks=pytest.mark.long if (path, copied) in [(CHUNKED, False), (ROLLING, True)] else (),
+    )
     for path in ARCHIVES
     for copied in (True, False)
 ]
+"""In `make test` each archive and each way is among them once."""
 
 
 @pytest.fixture(scope="module", params=WAYS)
@@ -224,9 +228,9 @@ def test_the_same_import_again_changes_nothing(place: Place) -> None:
 # --- and then --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("copied", [True, False], ids=["copied", "linked"])
-@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.name)
-def test_an_imported_stream_is_written_scaled_truncated_and_deleted(tmp_path: Path, path: Path, copied: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_an_imported_stream_is_written_scaled_truncated_and_deleted(tmp_path: Path, way: tuple[Path, bool]) -> None:
+    path, copied = way
     one = case(path)
     source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
     Root.open(url, garbage_delay_seconds=0).close()
@@ -332,15 +336,16 @@ NAMES = ["demo/txns", "demo/truncated", "demo/empty"]
 @pytest.mark.parametrize(
     ("when", "copied", "step"),
     [
-        pytest.param("before", True, 1, id="before-copied"),
-        pytest.param("after", True, 1, id="after-copied", marks=pytest.mark.long),
-        pytest.param("before", False, 1, id="before-linked", marks=pytest.mark.long),
+        pytest.param("before", True, 5, id="before-copied"),
+        pytest.param("before", True, 1, id="every-before-copied", marks=pytest.mark.long),
+        pytest.param("after", True, 1, id="every-after-copied", marks=pytest.mark.long),
+        pytest.param("before", False, 1, id="every-before-linked", marks=pytest.mark.long),
         pytest.param("after", False, 3, id="after-linked"),
         pytest.param("after", False, 1, id="every-after-linked", marks=pytest.mark.long),
     ],
 )
 def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: str, step: int) -> None:
-    """In one row at every third request in `make test`, at every one in `make test-long`."""
+    """At some of the requests in `make test`, at every one in `make test-long`."""
     source = archive_store(CHUNKED)
 
     def run(store: object) -> ImportReport:
@@ -461,21 +466,31 @@ def _objects(url: str) -> int:
     return sum(len(names) for _, _, names in os.walk(url))
 
 
-@pytest.mark.parametrize("way", [["--copy"], []], ids=["copied", "linked"])
-def test_processes_that_are_killed_leave_what_the_next_one_goes_on_with(tmp_path: Path, way: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("way", "parts"),
+    [
+        pytest.param([], (0.2, 0.5, 0.8), id="linked"),
+        pytest.param([], (0.2, 0.4, 0.5, 0.6, 0.7, 0.8), id="linked, often", marks=pytest.mark.long),
+        pytest.param(["--copy"], (0.2, 0.4, 0.5, 0.6, 0.7, 0.8), id="copied, often", marks=pytest.mark.long),
+    ],
+)
+def test_processes_that_are_killed_leave_what_the_next_one_goes_on_with(
+    tmp_path: Path, way: list[str], parts: Sequence[float]
+) -> None:
+    """Each process is killed when the root has this part of the objects that it has in the end."""
     one = case(CHUNKED)
     source, url = laid_out(one.objects, tmp_path / "lts"), str(tmp_path / "root")
     command = [sys.executable, "-m", "pravega_spark.cli", "--root", url, "import", str(source), *way, "--yes"]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    whole, killed = _objects(url), 0
-    shutil.rmtree(url)
-    for part in (0.2, 0.4, 0.5, 0.6, 0.7, 0.8):
+    with StreamManager(tmp_path / "whole", create=True) as manager:
+        manager.import_streams(source, copy=bool(way))
+    whole, killed = _objects(str(tmp_path / "whole")), 0
+    for part in parts:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and _objects(url) < part * whole:
             time.sleep(0.001)
         process.kill()
         killed += process.wait() == -signal.SIGKILL
-    assert killed > 3
+    assert killed > len(parts) / 2
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with StreamManager(url, create=False) as manager:

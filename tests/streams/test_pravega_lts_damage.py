@@ -149,9 +149,16 @@ def test_a_damaged_object_gives_no_wrong_event(path: Path) -> None:
     check(path, 1, 6)
 
 
-@pytest.mark.parametrize("path", [pytest.param(CHUNKED, marks=pytest.mark.long), ROLLING], ids=lambda path: path.name)
-def test_a_damaged_object_gives_no_wrong_event_of_a_root(path: Path) -> None:
-    check_root(path, 2, 60)
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        pytest.param(ROLLING, 20, id=ROLLING.name),
+        pytest.param(ROLLING, 60, id=f"{ROLLING.name}, often", marks=pytest.mark.long),
+        pytest.param(CHUNKED, 60, id=f"{CHUNKED.name}, often", marks=pytest.mark.long),
+    ],
+)
+def test_a_damaged_object_gives_no_wrong_event_of_a_root(path: Path, count: int) -> None:
+    check_root(path, 2, count)
 
 
 @pytest.mark.long

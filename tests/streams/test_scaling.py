@@ -207,7 +207,8 @@ def with_a_past(seed: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> Case:
 @pytest.mark.parametrize(
     ("seeds", "steps"),
     [
-        pytest.param(range(5), 25, id="usual"),
+        pytest.param(range(2), 25, id="usual"),
+        pytest.param(range(2, 5), 25, id="more", marks=pytest.mark.long),
         pytest.param(range(100, 160), 50, id="many", marks=[pytest.mark.long, pytest.mark.timeout(1200)]),
     ],
 )
