@@ -193,11 +193,7 @@ BREAKAGES = [
         file="engine/logs/outbox.py",
         old="        elif carried is not None and carried.answers:\n",
         new="        elif void or (carried is not None and carried.answers):\n",
-        tests=[
-            "-m",
-            "long",
-            "tests/engine/logs/test_commit_queue_simulated.py::test_many_writers_that_begin_together_stop_racing",
-        ],
+        tests=[f"{_RULES}an_owner_whose_submissions_become_void_goes_on_submitting"],
     ),
     Breakage(
         name="passed-over-counts-each-submission-anew",

@@ -330,6 +330,15 @@ def test_nothing_is_submitted_to_a_maker_that_does_not_say_that_it_listens() -> 
     assert future.result(0).tries == 1
 
 
+def test_an_owner_whose_submissions_become_void_goes_on_submitting() -> None:
+    """Whoever raced because of that would begin an epoch, and make the submissions of all others void."""
+    outbox = Outbox(lambda: 5.0)
+    for epoch in range(2 * PASSED_OVER):
+        outbox.submit([Transaction([])], outbox.new_address(epoch))
+        assert len(outbox.read(epoch + 1, AnswerSubmissions(()), 0.01).void) == 1
+        assert outbox.may_submit(epoch + 1)
+
+
 def test_a_writer_that_returns_to_a_busy_log_submits() -> None:
     """It lost one race only; that there is company it sees by how many frames were made meanwhile."""
     company = Company()
