@@ -366,6 +366,14 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "insertable",
+        "boolean",
+        "Columns into which SQL can insert texts and routing keys: event is a string, and routing_key is added. It is null "
+        "in a read, as a stream does not store keys. For tables and views.",
+        (*READS, "batch write"),
+        default="false",
+    ),
+    Option(
         "salvage",
         "boolean",
         "Read the intact events of a Pravega cluster's damaged long-term storage. What is lost is logged on the "

@@ -93,6 +93,7 @@ class SourceOptions:
     accept_lost_batches: bool
     metadata: str | None
     include_metadata: bool
+    insertable: bool
     salvage: bool
     allow_create_scope: bool
     allow_create_stream: bool

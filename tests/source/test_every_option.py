@@ -80,6 +80,7 @@ SAMPLES: dict[str, Sample] = {
     "accept_lost_batches": flag("accept_lost_batches", "true"),
     "metadata": Sample("Counts", "metadata", "Counts", "counts", "^Option 'metadata' must be one of .*case-sensitive"),
     "include_metadata": flag("include_metadata", "true"),
+    "insertable": flag("insertable", "true"),
     "salvage": flag("salvage", "true"),
     "allow_create_scope": flag("allow_create_scope", "false"),
     "allow_create_stream": flag("allow_create_stream", "false"),

@@ -78,6 +78,7 @@ def test_defaults() -> None:
         accept_lost_batches=False,
         metadata=None,
         include_metadata=False,
+        insertable=False,
         salvage=False,
         allow_create_scope=True,
         allow_create_stream=True,

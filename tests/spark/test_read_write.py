@@ -452,6 +452,54 @@ def test_insert_into_a_view(folder: Folder) -> None:
     assert folder.events() == ["a", "b"]
 
 
+def test_insertable_tables_and_views_take_texts_and_routing_keys(folder: Folder) -> None:
+    """Every statement of docs/sql.md that inserts; the rows of a key lie in the segment that `df.write` chooses."""
+    spark, keys = folder.spark, ["a", "b", "c", "d", "e", "f"]
+    where = f"controller '{folder.url}', scope 's', default_num_segments '4', insertable 'true'"
+    spark.sql(f"CREATE TABLE keyed USING pravega OPTIONS ({where}, stream 'keyed')")
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING pravega OPTIONS ({where}, stream 'viewed')")
+    rows = folder.rows(*keys, keys=keys)
+    rows.createOrReplaceTempView("texts")
+    try:
+        for name in ("keyed", "viewed"):
+            spark.sql(f"INSERT INTO {name} (event, routing_key) SELECT event, routing_key FROM texts")
+            spark.sql(f"INSERT INTO {name} (routing_key, event) VALUES ('a', 'ü'), (NULL, 'no key')")
+            spark.sql(f"INSERT INTO {name} BY NAME SELECT 'by name' AS event, 'a' AS routing_key")
+            spark.sql(f"INSERT INTO {name} VALUES ('all', 'a', DEFAULT, DEFAULT, DEFAULT, DEFAULT)")
+            spark.sql(f"INSERT INTO {name} (event) VALUES (x'ff00')")
+            spark.sql(f"INSERT INTO {name} (event) VALUES (7)")
+            folder.rows("to", keys=["a"]).writeTo(name).append()
+        rows.write.format("pravega").mode("append").saveAsTable("keyed")
+        folder.append(rows, "written", default_num_segments=4)
+        expected = {bytes(row.event).decode(): row.segment_id for row in folder.frame("written").collect()}
+        for name, times in (("keyed", 2), ("viewed", 1)):
+            found = [(bytes(row.event), row.segment_id) for row in folder.frame(name).collect()]
+            assert sorted(each for each in found if each[0].decode("latin-1") in keys) == sorted(
+                times * [(key.encode(), expected[key]) for key in keys]
+            )
+            for text in ("ü", "by name", "all", "to"):
+                assert found.count((text.encode(), expected["a"])) == 1
+            events = [event for event, _ in found]
+            assert {b"no key", b"\xff\x00", b"7"} <= set(events) and len(events) == 6 * times + 7
+            texts = spark.sql(f"SELECT event, routing_key, stream FROM {name}").where("length(event) = 1").collect()
+            assert sorted(texts) == sorted((text, None, name) for text in [*(times * keys), "ü", "7"])
+            assert spark.table(name).selectExpr("cast(event AS binary) AS b").where("b = x'ff00'").count() == 1
+        told = refusal(lambda: spark.sql("INSERT INTO keyed SELECT * FROM viewed"))
+        assert "Missing required option" in told or "column 'scope' has values" in told
+        assert "Column 'event' is null" in refusal(lambda: spark.sql("INSERT INTO keyed (routing_key) VALUES ('a')"))
+        for statement, error in (
+            ("INSERT INTO keyed VALUES ('text', 'a')", "[INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS]"),
+            ("INSERT INTO keyed (event) SELECT struct(1)", "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST]"),
+            ("INSERT INTO keyed (event, scope) VALUES ('text', 's')", "column 'scope' has values"),
+        ):
+            assert error in refusal(lambda statement=statement: spark.sql(statement))  # type: ignore[misc]
+        assert "NOT_ENOUGH_DATA_COLUMNS" in refusal(lambda: rows.write.insertInto("keyed"))
+        assert len(folder.frame("keyed").collect()) == 19, "nothing of what was refused was written"
+    finally:
+        spark.sql("DROP TABLE IF EXISTS keyed")
+        spark.catalog.dropTempView("viewed")
+
+
 @pytest.fixture
 def tables(folder: Folder) -> Iterator[Folder]:
     """Tables `one` and `two`, which are the streams of these names."""
