@@ -113,9 +113,9 @@ class PravegaDataSource(DataSource):
                 "Missing required option 'scope', and 'stream' and 'controller' as well. If this is a table of the "
                 "catalog, it was created without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a "
                 "list of columns: drop it, which deletes no events, and create it with CREATE TABLE t USING pravega "
-                "OPTIONS (controller '…', scope '…', stream '…', insertable 'true'). If this inserts into a table, name "
-                "the columns: INSERT INTO t (event, routing_key) SELECT …; a query writes with format('pravega'), the "
-                "options and start(), not with toTable."
+                "OPTIONS (controller '…', scope '…', stream '…', insertable 'true'). If this inserts into a table, "
+                "name the columns: INSERT INTO t (event, routing_key) SELECT …; a query writes with format('pravega'), "
+                "the options and start(), not with toTable."
             )
 
     def _to_write(

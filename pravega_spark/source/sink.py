@@ -54,7 +54,7 @@ class _Writer:
         _check_schema(schema, of_table or options.ignore_extra_columns, options.by_row)
         self._options = options
         self._of_table = of_table
-        from pravega_spark.source.opening import current_snapshot, ensure_scope
+        from pravega_spark.source.opening import current_snapshot, ensure_scope, log_not_applied
 
         self._sealed = False
         self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
@@ -62,6 +62,7 @@ class _Writer:
             ensure_scope(options, "write")
         else:
             record = current_snapshot(options, "write").record
+            log_not_applied(options, record)
             self._sealed = record.sealed
             if self._sealed:
                 self._refuse_sealed(self._stream(options.stream))

@@ -129,6 +129,22 @@ SAMPLES: dict[str, Sample] = {
         "-1",
         "^Option 'default_retention_size_bytes' .*Retention size should be an integer",
     ),
+    "default_retention_max_duration_milliseconds": Sample(
+        "2d",
+        "retention",
+        RetentionPolicy("time", 86_400_000, 172_800_000),
+        "-1",
+        "^Option 'default_retention_max_duration_milliseconds' must be a duration",
+        {"default_retention_duration_milliseconds": "1d"},
+    ),
+    "default_retention_max_size_bytes": Sample(
+        "2KiB",
+        "retention",
+        RetentionPolicy("size", 1024, 2048),
+        "-1",
+        "^Option 'default_retention_max_size_bytes' must be a size",
+        {"default_retention_size_bytes": "1KiB"},
+    ),
     "read_after_write_consistency": flag("read_after_write_consistency", "false"),
     "transaction_timeout_ms": Sample(
         "10000",

@@ -453,51 +453,78 @@ def test_insert_into_a_view(folder: Folder) -> None:
 
 
 def test_insertable_tables_and_views_take_texts_and_routing_keys(folder: Folder) -> None:
-    """Every statement of docs/sql.md that inserts; the rows of a key lie in the segment that `df.write` chooses."""
+    """The statements of docs/sql.md; the rows of a key lie in the segment that `df.write` chooses."""
     spark, keys = folder.spark, ["a", "b", "c", "d", "e", "f"]
     where = f"controller '{folder.url}', scope 's', default_num_segments '4', insertable 'true'"
-    spark.sql(f"CREATE TABLE keyed USING pravega OPTIONS ({where}, stream 'keyed')")
-    spark.sql(f"CREATE TEMPORARY VIEW viewed USING pravega OPTIONS ({where}, stream 'viewed')")
     rows = folder.rows(*keys, keys=keys)
     rows.createOrReplaceTempView("texts")
+    spark.sql(f"CREATE TABLE keyed USING pravega OPTIONS ({where}, stream 'keyed')")
+    spark.sql(f"CREATE TABLE other USING pravega OPTIONS ({where}, stream 'other')")
+    spark.sql(f"CREATE TEMPORARY VIEW viewed USING pravega OPTIONS ({where}, stream 'viewed')")
     try:
         for name in ("keyed", "viewed"):
-            spark.sql(f"INSERT INTO {name} (event, routing_key) SELECT event, routing_key FROM texts")
-            spark.sql(f"INSERT INTO {name} (routing_key, event) VALUES ('a', 'ü'), (NULL, 'no key')")
-            spark.sql(f"INSERT INTO {name} BY NAME SELECT 'by name' AS event, 'a' AS routing_key")
-            spark.sql(f"INSERT INTO {name} VALUES ('all', 'a', DEFAULT, DEFAULT, DEFAULT, DEFAULT)")
-            spark.sql(f"INSERT INTO {name} (event) VALUES (x'ff00')")
-            spark.sql(f"INSERT INTO {name} (event) VALUES (7)")
-            folder.rows("to", keys=["a"]).writeTo(name).append()
-        rows.write.format("pravega").mode("append").saveAsTable("keyed")
+            spark.sql(f"INSERT INTO {name} (routing_key, event) SELECT routing_key, event FROM texts")
         folder.append(rows, "written", default_num_segments=4)
-        expected = {bytes(row.event).decode(): row.segment_id for row in folder.frame("written").collect()}
-        for name, times in (("keyed", 2), ("viewed", 1)):
-            found = [(bytes(row.event), row.segment_id) for row in folder.frame(name).collect()]
-            assert sorted(each for each in found if each[0].decode("latin-1") in keys) == sorted(
-                times * [(key.encode(), expected[key]) for key in keys]
-            )
-            for text in ("ü", "by name", "all", "to"):
-                assert found.count((text.encode(), expected["a"])) == 1
-            events = [event for event, _ in found]
-            assert {b"no key", b"\xff\x00", b"7"} <= set(events) and len(events) == 6 * times + 7
-            texts = spark.sql(f"SELECT event, routing_key, stream FROM {name}").where("length(event) = 1").collect()
-            assert sorted(texts) == sorted((text, None, name) for text in [*(times * keys), "ü", "7"])
-            assert spark.table(name).selectExpr("cast(event AS binary) AS b").where("b = x'ff00'").count() == 1
-        told = refusal(lambda: spark.sql("INSERT INTO keyed SELECT * FROM viewed"))
-        assert "Missing required option" in told or "column 'scope' has values" in told
-        assert "Column 'event' is null" in refusal(lambda: spark.sql("INSERT INTO keyed (routing_key) VALUES ('a')"))
-        for statement, error in (
-            ("INSERT INTO keyed VALUES ('text', 'a')", "[INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS]"),
-            ("INSERT INTO keyed (event) SELECT struct(1)", "[INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST]"),
-            ("INSERT INTO keyed (event, scope) VALUES ('text', 's')", "column 'scope' has values"),
-        ):
-            assert error in refusal(lambda statement=statement: spark.sql(statement))  # type: ignore[misc]
-        assert "NOT_ENOUGH_DATA_COLUMNS" in refusal(lambda: rows.write.insertInto("keyed"))
-        assert len(folder.frame("keyed").collect()) == 19, "nothing of what was refused was written"
+        placed = {bytes(row.event): row.segment_id for row in folder.frame("written").collect()}
+        for name in ("keyed", "viewed"):
+            assert {bytes(row.event): row.segment_id for row in folder.frame(name).collect()} == placed, name
+        spark.sql("INSERT INTO keyed (event, routing_key) VALUES ('ü', 'a'), (x'ff00', 'a'), (7, NULL)")
+        spark.sql("INSERT INTO keyed BY NAME SELECT 'by name' AS event, 'a' AS routing_key")
+        folder.rows("to", keys=["a"]).writeTo("keyed").append()
+        folder.rows("saved", keys=["a"]).write.format("pravega").mode("append").saveAsTable("keyed")
+        for _ in range(2):
+            spark.sql("INSERT INTO keyed WITH (`txn_app_id` = 'j', `txn_version` = '1') (event) VALUES ('once')")
+        found = [(bytes(row.event), row.segment_id) for row in folder.frame("keyed").collect()]
+        for event in ("ü".encode(), b"\xff\x00", b"by name", b"to", b"saved"):
+            assert found.count((event, placed[b"a"])) == 1, event
+        assert sorted(event for event, _ in found).count(b"once") == 1 and len(found) == 13
+        read = spark.sql("SELECT event, routing_key, stream, cast(event AS binary) AS octets FROM keyed").collect()
+        assert sorted(bytes(row.octets) for row in read) == sorted(event for event, _ in found)
+        assert {(row.routing_key, row.stream) for row in read} == {(None, "keyed")}
+        assert {"ü", "7"} <= {row.event for row in read}
+        spark.sql("INSERT INTO other (event, routing_key) VALUES ('x', 'k')")
+        error = "column 'scope' has values"
+        assert error in refusal(lambda: spark.sql("INSERT INTO keyed SELECT * FROM other")), "else other gets its rows"
+        assert error in refusal(lambda: spark.sql("INSERT INTO keyed (event, scope) VALUES ('text', 's')"))
+        assert len(folder.events("keyed")) == 13 and folder.events("other") == ["x"]
     finally:
-        spark.sql("DROP TABLE IF EXISTS keyed")
+        for table in ("keyed", "other"):
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
         spark.catalog.dropTempView("viewed")
+
+
+def test_what_spark_refuses_in_an_insert_is_in_the_guide_by_its_words(tables: Folder) -> None:
+    guide, spark = Path("docs/sql.md").read_text("utf-8"), tables.spark
+    where = f"controller '{tables.url}', scope 's', stream 'one', insertable 'true'"
+    spark.sql(f"CREATE OR REPLACE TABLE one USING pravega OPTIONS ({where})")
+    rows = tables.rows("a", keys=["k"])
+    saved = rows.write.format("pravega").options(**tables.options("one"))
+    few, cast = "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"
+    refused: tuple[tuple[Callable[[], Any], str], ...] = (
+        (
+            lambda: spark.sql("INSERT INTO one VALUES ('a', 'k')"),
+            "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS",
+        ),
+        (lambda: rows.write.insertInto("one"), "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS"),
+        (
+            lambda: spark.sql("INSERT INTO one (event) SELECT struct(1)"),
+            "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST",
+        ),
+        (lambda: spark.sql("INSERT INTO two (event) VALUES ('a')"), "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"),
+        (
+            lambda: spark.sql("INSERT INTO two (event, routing_key) VALUES (x'00', 'k')"),
+            "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        ),
+        (lambda: rows.write.mode("append").saveAsTable("one"), "The format of the existing table"),
+        (lambda: saved.saveAsTable("one"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
+    )
+    for work, words in refused:
+        assert words in refusal(work) and f"`{words}" in guide, words
+    saved.mode("append").saveAsTable("one")
+    assert tables.events("one") == ["a"], "only what was not refused is written"
+    assert "Save mode 'overwrite' is not supported" in refusal(lambda: saved.mode("overwrite").saveAsTable("one"))
+    assert not spark.catalog.tableExists("one") and "Spark has removed the table from the catalog" in guide
+    assert tables.events("one") == ["a"] and tables.events("two") == []
 
 
 @pytest.fixture
