@@ -475,12 +475,13 @@ def test_an_insert_of_texts_with_routing_keys(insertable: Folder, name: str) -> 
     spark.sql(f"INSERT INTO {name} (routing_key, event) SELECT routing_key, event FROM texts")
     insertable.append(rows, "written", default_num_segments=4)
     placed = {bytes(row.event): row.segment_id for row in insertable.frame("written").collect()}
-    spark.sql(f"INSERT INTO {name} (event, routing_key) VALUES ('ü', 'a'), (x'ff00', 'b'), (7, NULL)")
+    spark.sql(f"INSERT INTO {name} (event, routing_key) VALUES ('ü', 'a'), ('no key', NULL)")
+    spark.sql(f"INSERT INTO {name} (event, routing_key) VALUES (x'ff00', 'b')")
     read = spark.sql(f"SELECT *, cast(event AS binary) AS octets FROM {name}").collect()
-    found = {bytes(row.octets): row.segment_id for row in read if row.event != "7"}
+    found = {bytes(row.octets): row.segment_id for row in read if row.event != "no key"}
     assert found == {**placed, "ü".encode(): placed[b"a"], b"\xff\x00": placed[b"b"]} and len(read) == len(found) + 1
     assert {(row.routing_key, row.stream) for row in read} == {(None, name)}
-    assert {*KEYS, "ü", "7"} < {row.event for row in read}
+    assert {*KEYS, "ü", "no key"} < {row.event for row in read}
 
 
 def test_other_inserts_into_an_insertable_table(insertable: Folder) -> None:
@@ -529,7 +530,7 @@ def test_what_spark_refuses_in_an_insert_is_in_the_guide_by_its_words(tables: Fo
     assert tables.events("one") == ["a"], "only what was not refused is written"
     assert "Save mode 'overwrite' is not supported" in refusal(lambda: saved.mode("overwrite").saveAsTable("one"))
     assert not spark.catalog.tableExists("one") and "Spark has removed the table from the catalog" in guide
-    assert tables.events("one") == ["a"] and tables.events("two") == []
+    assert tables.events("one") == ["a"] and not tables.stream("two").exists()
 
 
 @pytest.fixture
