@@ -10,11 +10,12 @@ from click.core import ParameterSource
 
 from chunkstore.errors import fact_of
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import retention_of, retention_options, retention_text, scaling_text
+from pravega_spark.cli.stream_values import retention_of, retention_options
 from pravega_spark.console.advice import with_root_options
 from pravega_spark.console.arguments import StreamName, change_options, stream_argument
 from pravega_spark.errors import StreamNotSealed
 from pravega_spark.quantities import counted, size_text
+from pravega_spark.streams.model.policies import not_applied
 
 if TYPE_CHECKING:
     from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
@@ -98,10 +99,9 @@ def _not_applied(
     if given("segments") and scaling.min_segments != segments:
         how = with_root_options(f"`pravega-spark stream scale {name} --segments {scaling.min_segments}`")
         yield f"not applied: --segments {scaling.min_segments}. It has {segments}: {how} replaces them"
-    if given("scale_kib", "scale_events", "scale_factor") and scaling != record.scaling:
-        yield f"not applied: its scaling policy is: {scaling_text(record.scaling)}. {update} changes it"
-    if retention is not None and retention != record.retention:
-        yield f"not applied: its retention policy is: {retention_text(record.retention)}. {update} changes it"
+    scaled = scaling if given("scale_kib", "scale_events", "scale_factor") else None
+    for fact in not_applied(scaled, retention, (record.scaling, record.retention)):
+        yield f"not applied: {fact}. {update} changes it"
     if tags and tags != tuple(record.tags):
         yield f"not applied: its tags are: {', '.join(record.tags) or 'none'}. {update} changes them"
 

@@ -11,12 +11,13 @@ import click
 from chunkstore.similarity import suggest
 from engine.errors import DataCorruption, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
-from pravega_spark.cli.stream_values import cut_row, retention_row, retention_text
+from pravega_spark.cli.stream_values import cut_row, retention_row
 from pravega_spark.console.arguments import StreamName, change_options, stream_argument
 from pravega_spark.console.jobs import RETENTION, TRUNCATE
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, duration_text, moment_text, size_text
 from pravega_spark.streams.model.cuts import positions_text
+from pravega_spark.streams.model.policies import retention_text
 from pravega_spark.streams.reading.stream_position import StreamPosition, cut_to_truncate
 
 if TYPE_CHECKING:

@@ -11,34 +11,13 @@ import click
 from pravega_spark.cli.session import Session
 from pravega_spark.console.arguments import Command, MillisecondsType, SizeType
 from pravega_spark.console.output import Column, Headings, id_column
-from pravega_spark.quantities import counted, duration_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut, positions_text
+from pravega_spark.streams.model.policies import RetentionPolicy, limited_retention, retention_text, scaling_text
 
 if TYPE_CHECKING:
     from pravega_spark.streams.model.epochs import StreamSegmentRecord
-    from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
     from pravega_spark.streams.model.stream_record import StreamRecord
-
-
-def scaling_text(policy: ScalingPolicy) -> str:
-    if policy.kind == "fixed":
-        return "fixed"
-    rate = policy.target_rate
-    text = size_text(rate * 1024) if policy.kind == "bytes" else counted(rate, "event")
-    return f"segments above {text}/s are split into {policy.scale_factor}; at least {policy.min_segments}"
-
-
-def retention_text(policy: RetentionPolicy | None) -> str:
-    if policy is None:
-        return "none: everything is kept"
-    limits = [f"at least {_limit_text(policy.kind, policy.limit)}"]
-    limits += [f"at most {_limit_text(policy.kind, policy.maximum)}"] if policy.maximum is not None else []
-    return ", ".join(limits)
-
-
-def _limit_text(kind: str, limit: int) -> str:
-    return size_text(limit) if kind == "size" else duration_text(limit / 1000)
 
 
 POLICIES: Headings = {"scaling": "scaling", "retention": "retention", "tags": "tags"}
@@ -74,22 +53,18 @@ def retention_options(command: Command) -> Command:
 def retention_of(given: Mapping[str, Any], present: RetentionPolicy | None = None) -> RetentionPolicy | None:
     """The policy by the options of `retention_options`, None without one. present: its values are kept where none are
     given, if it is of the same kind."""
-    from pravega_spark.streams.model.policies import RetentionPolicy
-
     kinds: list[Literal["time", "size"]] = ["size", "time"]
     wanted = [kind for kind in kinds if given[f"retain_{kind}"] or given[f"retain_{kind}_max"]]
     if len(wanted) > 1:
         raise click.UsageError("Give only one of --retain-size and --retain-time.")
     for kind in wanted:
         known = present if present is not None and present.kind == kind else None
-        limit = given[f"retain_{kind}"] or (known.limit if known is not None else None)
-        most = given[f"retain_{kind}_max"] or (known.maximum if known is not None else None)
-        if limit is None:
-            raise click.UsageError(f"--retain-{kind}-max requires --retain-{kind}, the minimum.")
-        if most is not None and most < limit:
-            texts = (_limit_text(kind, most), _limit_text(kind, limit))
-            raise click.UsageError(f"The maximum, {texts[0]}, is less than the minimum, {texts[1]}: change both.")
-        return RetentionPolicy(kind, limit, most)
+        minimum = given[f"retain_{kind}"] or (known.limit if known is not None else None)
+        maximum = given[f"retain_{kind}_max"] or (known.maximum if known is not None else None)
+        try:
+            return limited_retention(kind, minimum, maximum, (f"--retain-{kind}", f"--retain-{kind}-max"))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     return None
 
 

@@ -1,13 +1,15 @@
-"""The columns of a read: those that a stream has, and those that a user chooses.
+"""The columns of a read: those that a stream has, those that a user chooses, and those into which SQL inserts.
 
 Spark does not tell a Python data source which columns a query needs, so users who need few of them give a schema.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pravega_spark.source.options import SourceOptions
@@ -16,20 +18,28 @@ READ_COLUMNS = {"event": "binary", "scope": "string", "stream": "string", "segme
 METADATA_COLUMNS = {"timestamp": "timestamp", "event_pointer": "string", "event_number": "bigint"}
 """The columns of a read, and those that option `include_metadata` adds: names and Spark's types."""
 
+INSERT_COLUMNS = {"event": "string", "routing_key": "string"}
+"""The columns that differ with option `insertable`. Spark casts a binary event to a string without changing its bytes,
+but refuses to cast a string to binary in an INSERT, so a string takes both."""
+
 
 def read_columns(options: SourceOptions) -> dict[str, str]:
-    """The columns of a read with these options; `event_columns` has their Arrow types."""
+    """The columns of a read with these options; `event_columns` has the Arrow types of those that a stream has."""
+    columns = READ_COLUMNS
     if options.include_metadata:
-        return READ_COLUMNS | METADATA_COLUMNS
-    return {**READ_COLUMNS, "event_pointer": "string"} if options.large_events == "reference" else READ_COLUMNS
+        columns = READ_COLUMNS | METADATA_COLUMNS
+    elif options.large_events == "reference":
+        columns = {**READ_COLUMNS, "event_pointer": "string"}
+    return {**INSERT_COLUMNS, **columns, **INSERT_COLUMNS} if options.insertable else columns
 
 
-def chosen_columns(schema: StructType) -> dict[str, bool]:
+def chosen_columns(schema: StructType, options: SourceOptions) -> dict[str, bool]:
     """The columns of a schema, which a user may have given, and whether each may be null.
 
-    They are columns of a stream, in any order. Raises ValueError for an unknown column, or one of another type.
+    They are columns of a read with these options, in any order. Raises ValueError for an unknown column, or one of
+    another type.
     """
-    known = {**READ_COLUMNS, **METADATA_COLUMNS}
+    known = {**READ_COLUMNS, **METADATA_COLUMNS, **(INSERT_COLUMNS if options.insertable else {})}
     for field in schema.fields:
         if field.name not in known:
             raise ValueError(
@@ -41,11 +51,29 @@ def chosen_columns(schema: StructType) -> dict[str, bool]:
                 f"Column {field.name!r} of the given schema has type {field.dataType.simpleString()} instead of "
                 f"{known[field.name]}: give it this type, and cast the column after the read."
             )
-    if not schema.fields:
-        raise ValueError(f"The given schema has no columns: choose among {', '.join(known)}.")
+    if {*schema.names} <= {"routing_key"}:
+        raise ValueError(f"The given schema has no columns of a stream: choose among {', '.join(known)}.")
     return {field.name: field.nullable for field in schema.fields}
 
 
 def read_schema(options: SourceOptions) -> str:
     """The same columns as a schema in Spark's text form."""
     return ", ".join(f"{name} {kind}" for name, kind in read_columns(options).items())
+
+
+def as_insertable(batch: pa.RecordBatch, columns: Mapping[str, bool]) -> pa.RecordBatch:
+    """A batch of a stream's columns as one of an insertable read: events are strings of the same bytes, valid UTF-8 or
+    not, as Spark's CAST makes them, and routing keys are null.
+
+    columns: those of the read, in order, and whether each may be null.
+    """
+    import pyarrow as pa
+
+    made: dict[str, pa.Array] = {}
+    for name in columns:
+        if name == "routing_key":
+            made[name] = pa.nulls(batch.num_rows, pa.string())
+        else:
+            made[name] = batch.column(name).view(pa.string()) if name == "event" else batch.column(name)
+    fields = [pa.field(name, column.type, columns[name]) for name, column in made.items()]
+    return pa.RecordBatch.from_arrays(list(made.values()), schema=pa.schema(fields))

@@ -13,6 +13,8 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog, Creation
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import not_applied
+from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
@@ -99,6 +101,26 @@ def current_snapshot(options: SourceOptions, access: Access) -> Snapshot:
         return open_stream(options, access).snapshot()
     except StreamNotFound:
         return open_stream(options, access).snapshot()  # it was deleted, which this process has learned by now
+
+
+_NOT_APPLIED: set[tuple[object, ...]] = set()
+"""Writes with policies that their stream does not have, which this process has logged: each micro-batch is one."""
+
+
+def log_not_applied(options: SourceOptions, record: StreamRecord) -> None:
+    """Log as a warning which policies of the options an existing stream does not have, once in a process."""
+    facts = list(not_applied(options.scaling, options.retention, (record.scaling, record.retention)))
+    key = (options.root, options.scope, options.stream, *facts)
+    if facts and key not in _NOT_APPLIED:
+        _NOT_APPLIED.add(key)
+        name = f"{options.scope}/{options.stream}"
+        log.warning(
+            "Stream %s exists already, so the options that start with 'default_' do not change it: %s. `pravega-spark "
+            "stream update %s` changes policies, and `stream scale` the number of segments.",
+            name,
+            ", and ".join(facts),
+            name,
+        )
 
 
 def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCut:

@@ -366,6 +366,14 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "insertable",
+        "boolean",
+        "Make a table or view into which SQL can insert texts and routing keys: event is a string, and there is a "
+        "column routing_key. The latter is null in a read, as a stream does not store keys.",
+        (*READS, "batch write"),
+        default="false",
+    ),
+    Option(
         "salvage",
         "boolean",
         "Read the intact events of a Pravega cluster's damaged long-term storage. What is lost is logged on the "
@@ -429,17 +437,31 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "default_retention_duration_milliseconds",
         "duration",
-        "How long a stream that this read or write creates keeps its events: 7d, or milliseconds. Excludes retention "
-        "by size.",
+        "Minimum time for which a stream that this read or write creates keeps its events: 7d, or milliseconds. "
+        "Excludes retention by size.",
         EVERYWHERE,
         message="Retention time should be an integer morethan or equal to zero milliseconds",
     ),
     Option(
         "default_retention_size_bytes",
         "size",
-        "How many bytes a stream that this read or write creates keeps. Excludes retention by time.",
+        "Minimum bytes that a stream that this read or write creates keeps. Excludes retention by time.",
         EVERYWHERE,
         message="Retention size should be an integer more than or equal to zero bytes",
+    ),
+    Option(
+        "default_retention_max_duration_milliseconds",
+        "duration",
+        "Maximum time for which a stream that this read or write creates keeps events that a subscriber has not read. "
+        "Requires the minimum, default_retention_duration_milliseconds. Without it all unread events are kept.",
+        EVERYWHERE,
+    ),
+    Option(
+        "default_retention_max_size_bytes",
+        "size",
+        "Maximum bytes that a stream that this read or write creates keeps for subscribers that have not read them. "
+        "Requires the minimum, default_retention_size_bytes. Without it all unread events are kept.",
+        EVERYWHERE,
     ),
     Option(
         "read_after_write_consistency",

@@ -31,7 +31,7 @@ from pravega_spark.source.option_reader import OptionReader
 from pravega_spark.source.option_table import BY_NAME, BY_PLAIN_NAME, CUT_KEYWORDS, METADATA_TABLES, OPTIONS, Use, plain
 from pravega_spark.streams.model.cuts import BEGINNING, StreamCut
 from pravega_spark.streams.model.names import validate_stream_name
-from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy, limited_retention
 
 __all__ = ["METADATA_TABLES", "OPTIONS", "SourceOptions", "table_options"]
 
@@ -93,6 +93,7 @@ class SourceOptions:
     accept_lost_batches: bool
     metadata: str | None
     include_metadata: bool
+    insertable: bool
     salvage: bool
     allow_create_scope: bool
     allow_create_stream: bool
@@ -259,13 +260,23 @@ def _policies(given: OptionReader, warn: bool) -> tuple[ScalingPolicy | None, Re
     _refuse_both(given, size, duration, "Cannot have multiple retention policy options")
     segments, factor = given.number("default_num_segments"), given.number("default_scale_factor")
     bytes_per_second, events_per_second = given.number(byte_rate), given.number(event_rate)
-    bytes_kept, milliseconds_kept = given.number(size), given.number(duration)
-    retention: RetentionPolicy | None = None
-    if bytes_kept is not None:
-        retention = RetentionPolicy("size", bytes_kept)
-    elif milliseconds_kept is not None:
-        retention = RetentionPolicy("time", milliseconds_kept)
-    return _scaling(segments, factor, bytes_per_second, events_per_second, warn), retention
+    kept = {name: given.number(name) for name in (size, duration)}
+    return _scaling(segments, factor, bytes_per_second, events_per_second, warn), _retention(given, kept)
+
+
+def _retention(given: OptionReader, kept: Mapping[str, int | None]) -> RetentionPolicy | None:
+    """The retention policy of a new stream. kept: the options of its minimum, of which at most one is given."""
+    size, duration = kept
+    most_size, most_duration = "default_retention_max_size_bytes", "default_retention_max_duration_milliseconds"
+    for one, other in ((most_size, most_duration), (most_size, duration), (most_duration, size)):
+        _refuse_both(given, one, other)
+    by_size = limited_retention("size", kept[size], given.number(most_size), (_named(size), _named(most_size)))
+    names = _named(duration), _named(most_duration)
+    return by_size or limited_retention("time", kept[duration], given.number(most_duration), names)
+
+
+def _named(option: str) -> str:
+    return f"option {option!r}"
 
 
 def _scaling(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.columns import read_columns
+from pravega_spark.source.columns import as_insertable, read_columns
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.split_planner import SplitPlanner, split_count
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
@@ -140,10 +140,11 @@ def read_partition(
     if not isinstance(partition, SlicePartition):
         return  # the plan has no partitions, so Spark passes one of its own
     root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
+    wanted = _columns(options, columns)
+    stored = {name: nullable for name, nullable in wanted.items() if name != "routing_key"}
     for stream, slices in partition.by_stream():
-        made = EventColumns(
-            options.of_stream(stream) if options.is_multi_stream else options, _columns(options, columns)
-        )
+        made = EventColumns(options.of_stream(stream) if options.is_multi_stream else options, stored)
         reader = SliceReader(root, options.scope, stream, options.fail_on_data_loss, made.most_bytes)
         for events in reader.read(slices):
-            yield from made.batches(events)
+            for batch in made.batches(events):
+                yield as_insertable(batch, wanted) if options.insertable else batch

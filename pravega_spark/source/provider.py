@@ -113,9 +113,9 @@ class PravegaDataSource(DataSource):
                 "Missing required option 'scope', and 'stream' and 'controller' as well. If this is a table of the "
                 "catalog, it was created without its options, by saveAsTable, by CREATE TABLE … AS SELECT, or with a "
                 "list of columns: drop it, which deletes no events, and create it with CREATE TABLE t USING pravega "
-                "OPTIONS (controller '…', scope '…', stream '…'). If this inserts into a table, name the column: "
-                "INSERT INTO t (event) SELECT …; a query writes with format('pravega'), the options and start(), not "
-                "with toTable."
+                "OPTIONS (controller '…', scope '…', stream '…', insertable 'true'). If this inserts into a table, "
+                "name the columns: INSERT INTO t (event, routing_key) SELECT …; a query writes with format('pravega'), "
+                "the options and start(), not with toTable."
             )
 
     def _to_write(
@@ -161,7 +161,7 @@ class PravegaDataSource(DataSource):
             return TableReader(options)
         from pravega_spark.source.batch import BatchReader
 
-        return BatchReader(options, chosen_columns(schema))
+        return BatchReader(options, chosen_columns(schema, options))
 
     @for_users
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -170,7 +170,7 @@ class PravegaDataSource(DataSource):
         options = self._to_read(schema, "stream read")
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
-        return MicroBatchReader(options, chosen_columns(schema))
+        return MicroBatchReader(options, chosen_columns(schema, options))
 
     @for_users
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -183,7 +183,7 @@ class PravegaDataSource(DataSource):
             )
         kept = self._of_table(schema)
         self._check_named(kept)
-        return BatchWriter(self._to_write(schema, "batch write", kept), schema, only_events=bool(kept))
+        return BatchWriter(self._to_write(schema, "batch write", kept), schema, of_table=bool(kept))
 
     @for_users
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -208,8 +208,8 @@ class PravegaDataSource(DataSource):
 # --- tables of the catalog ---------------------------------------------------------------------------------------
 # Spark passes a table's options to `schema` only, when the table is created. They are kept in the metadata of its
 # columns, which Spark passes whenever the table is read, and with an INSERT INTO that had to adapt the rows to the
-# table. Rows that fit as they are have the metadata of their own source, maybe of another table: see `only_events` of
-# the writer. Credentials are not kept.
+# table. Rows that fit as they are have the metadata of their own source, maybe of another table: see `of_table` of the
+# writer. Credentials are not kept.
 
 _KEPT = "pravega"
 

@@ -45,15 +45,16 @@ logger = logging.getLogger(__name__)
 class _Writer:
     """The common part of batch and streaming writes.
 
-    only_events: all columns but `event` have to be null, as in an INSERT INTO of events. Then the rows were not read
-    from a stream, so the options in their metadata are those of the table that is written.
+    of_table: the options are those in the metadata of the rows. All columns that are not written have to be null, as in
+    an INSERT INTO that does not name them. Then the rows were not read from a stream, so these are the options of the
+    table that is written.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType, only_events: bool = False) -> None:
-        _check_schema(schema, only_events or options.ignore_extra_columns, options.by_row)
+    def __init__(self, options: SourceOptions, schema: StructType, of_table: bool = False) -> None:
+        _check_schema(schema, of_table or options.ignore_extra_columns, options.by_row)
         self._options = options
-        self._only_events = only_events
-        from pravega_spark.source.opening import current_snapshot, ensure_scope
+        self._of_table = of_table
+        from pravega_spark.source.opening import current_snapshot, ensure_scope, log_not_applied
 
         self._sealed = False
         self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
@@ -61,6 +62,7 @@ class _Writer:
             ensure_scope(options, "write")
         else:
             record = current_snapshot(options, "write").record
+            log_not_applied(options, record)
             self._sealed = record.sealed
             if self._sealed:
                 self._refuse_sealed(self._stream(options.stream))
@@ -107,8 +109,8 @@ class _Writer:
                 if check_sealed and batch.num_rows:
                     refuse_sealed(self._stream(self._options.stream))
                     check_sealed = False
-                if self._only_events:
-                    _check_only_events(batch)
+                if self._of_table:
+                    _check_not_read(batch)
                 collector.add(batch)
             return collector.finish(query_id)
         except BaseException:
@@ -318,10 +320,12 @@ def _as_text(name: str, columns: Mapping[str, DataType]) -> str:
     return f"selectExpr({', '.join(repr(chosen if each == name else each) for each in _WRITTEN if each in columns)})"
 
 
-def _check_only_events(batch: pa.RecordBatch) -> None:
+def _check_not_read(batch: pa.RecordBatch) -> None:
+    """Raise ValueError for rows of an INSERT INTO that may have been read from a stream."""
     for name in batch.schema.names:
-        if name != "event" and batch.column(name).null_count < batch.num_rows:
+        if name not in _WRITTEN and batch.column(name).null_count < batch.num_rows:
+            written = ", ".join(each for each in _WRITTEN if each in batch.schema.names)
             raise ValueError(
-                f"INSERT INTO: column {name!r} has values, but the write sets it itself. Insert events only, as in "
-                "INSERT INTO a_table (event) SELECT …"
+                f"INSERT INTO: column {name!r} has values, but the write sets it itself. Name the columns that you "
+                f"insert, as in INSERT INTO a_table ({written}) SELECT …"
             )

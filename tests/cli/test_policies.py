@@ -54,7 +54,7 @@ def test_a_maximum_stays_until_another_is_given(root: str) -> None:
     assert retention("--retain-time", "7d", "--retain-time-max", "14d") == ("time", 7 * 86_400_000, 14 * 86_400_000)
     assert "at least 7 d, at most 14 d" in run("stream", "describe", "sc/st", root=root).stdout
     refused = run("stream", "update", "sc/st", "--retain-time", "15d", root=root, code=2).stderr
-    assert "The maximum, 14 d, is less than the minimum, 15 d: change both" in refused
+    assert "14 d (--retain-time-max), is less than the minimum, 15 d (--retain-time): raise the maximum" in refused
     assert retention("--no-retention") is None
 
 

@@ -193,3 +193,44 @@ def test_what_a_read_ignores_is_told_once(stream: Stream, caplog: pytest.LogCapt
             read.streamReader(columns) if streaming else read.reader(columns)
         assert [text.partition(" is ")[0] for text in caplog.messages] == ["Unknown option 'foo'"]
         caplog.clear()
+
+
+INSERTABLE = {"event": StringType(), "routing_key": StringType()}
+
+
+def test_an_insertable_read_has_events_as_strings_of_the_same_bytes_and_no_keys(stream: Stream) -> None:
+    """Arrow would refuse the bytes if it cast them, and Spark's CAST does not."""
+    put_small(stream, "é".encode(), b"\xff\x00", b"")
+    chosen = source(stream, insertable=True)
+    whole = str(chosen.schema())
+    assert whole.startswith("event string, routing_key string, scope string, stream string, ")
+    assert whole.count("event") == whole.count("routing_key") == 1
+    names = [column.split()[0] for column in whole.split(",")]
+    for wanted in (names, ["offset", "routing_key"], ["event"]):
+        schema = StructType([StructField(name, {**TYPES, **INSERTABLE}[name]) for name in wanted])
+        reader = chosen.reader(schema)
+        assert isinstance(reader, BatchReader)
+        (partition,) = reader.partitions()
+        (batch,) = pickle.loads(pickle.dumps(reader)).read(partition)
+        assert batch.schema.names == wanted and batch.num_rows == 3
+        if "event" in wanted:
+            events = batch.column("event")
+            assert events.type == pa.string()
+            assert events.view(pa.binary()).to_pylist() == ["é".encode(), b"\xff\x00", b""]
+        if "routing_key" in wanted:
+            assert batch.column("routing_key").null_count == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "insertable", "error"),
+    [
+        ("routing_key", False, "Column 'routing_key' of the given schema is not a column of a stream"),
+        ("routing_key", True, "The given schema has no columns of a stream"),
+        ("event", False, "Column 'event' of the given schema has type string instead of binary"),
+    ],
+)
+def test_columns_of_an_insertable_read_are_refused_elsewhere(
+    stream: Stream, name: str, insertable: bool, error: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(error)}"):
+        source(stream, insertable=insertable).reader(StructType([StructField(name, StringType())]))

@@ -91,6 +91,29 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told() == [("WARNING", "stream s/other did not exist: it was created")]
 
 
+def test_a_write_warns_once_of_policies_that_its_stream_does_not_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the words of `stream create`, which names the command that changes them too."""
+    rows = StructType([StructField("event", StringType())])
+    week = {"default_retention_duration_milliseconds": "7d", "default_retention_max_duration_milliseconds": "14d"}
+
+    def warned(**more: str) -> list[str]:
+        caplog.clear()
+        for _ in range(2):
+            BatchWriter(options(tmp_path / "streams", **more), rows)
+        return [record.getMessage() for record in caplog.records if "'default_'" in record.getMessage()]
+
+    assert warned(default_num_segments="2") == []
+    assert warned(stream="kept", **week) == []
+    assert warned() == warned(default_num_segments="2") == warned(stream="kept", **week) == []
+    (text,) = warned(default_num_segments="8", **week)
+    assert "Stream s/t exists already" in text and "`pravega-spark stream update s/t`" in text
+    assert "its scaling policy is: fixed, 2 segments at first, and its retention policy is: none" in text
+    (text,) = warned(stream="kept", default_retention_duration_milliseconds="7d")
+    assert "its retention policy is: at least 7 d, at most 14 d." in text
+
+
 def test_who_makes_what_is_nearly_named_as_something_else_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,6 +29,8 @@ BYTE_RATE = "default_segment_target_rate_bytes_per_sec"
 EVENT_RATE = "default_segment_target_rate_events_per_sec"
 RETENTION_MS = "default_retention_duration_milliseconds"
 RETENTION_BYTES = "default_retention_size_bytes"
+RETENTION_MAX_MS = "default_retention_max_duration_milliseconds"
+RETENTION_MAX_BYTES = "default_retention_max_size_bytes"
 
 
 def parse(environment: dict[str, str] | None = None, /, **options: str) -> SourceOptions:
@@ -78,6 +80,7 @@ def test_defaults() -> None:
         accept_lost_batches=False,
         metadata=None,
         include_metadata=False,
+        insertable=False,
         salvage=False,
         allow_create_scope=True,
         allow_create_stream=True,
@@ -763,6 +766,25 @@ def test_an_incomplete_scaling_policy_is_fixed_and_says_so(caplog: pytest.LogCap
 def test_retention_policy() -> None:
     assert parse(**{RETENTION_MS: "86400000000"}).retention == RetentionPolicy("time", 86_400_000_000)
     assert parse(**{RETENTION_BYTES: "5000000000"}).retention == RetentionPolicy("size", 5_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "texts"),
+    [(RETENTION_MS, RETENTION_MAX_MS, ("14 d", "15 d")), (RETENTION_BYTES, RETENTION_MAX_BYTES, ("1 KiB", "2 KiB"))],
+)
+def test_a_maximum_of_retention_needs_a_minimum_that_is_not_larger(
+    least: str, most: str, texts: tuple[str, str]
+) -> None:
+    low, high = (text.replace(" ", "") for text in texts)
+    kept = parse(**{least: low, most: low}).retention
+    assert kept is not None and kept.limit == kept.maximum
+    assert message(**{least: high, most: low}) == (
+        f"The maximum of retention, {texts[0]} (option {most!r}), is less than the minimum, {texts[1]} (option "
+        f"{least!r}): raise the maximum, or lower the minimum."
+    )
+    assert message(**{most: low}) == f"The maximum option {most!r} requires option {least!r}, the minimum: give both."
+    other = RETENTION_BYTES if least == RETENTION_MS else RETENTION_MS
+    assert message(**{most: low, other: "9"}).startswith(f"Options {most!r} and {other!r} exclude each other")
 
 
 def test_policies_exclude_each_other() -> None:

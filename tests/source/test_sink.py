@@ -322,6 +322,20 @@ def test_a_table_without_its_options_is_told_how_to_make_it() -> None:
         PravegaDataSource({}).writer(columns("event binary"), True)
 
 
+def test_rows_with_the_options_of_a_table_are_written_only_if_no_read_made_them(stream: Stream, url: str) -> None:
+    """Their options are those of the table that was read, where Spark had not to adapt them to the table written."""
+    schema = columns("event string, routing_key string, scope string, stream string")
+    writer = BatchWriter(options(url), schema, of_table=True)
+    rows: dict[str, list[str | None]] = {"event": ["a"], "routing_key": ["k"], "scope": [None], "stream": [None]}
+    types = pa.schema([(name, pa.string()) for name in rows])
+    of_a_read = pa.RecordBatch.from_pydict({**rows, "scope": ["s"]}, schema=types)
+    told = r"^INSERT INTO: column 'scope' has values.* INSERT INTO a_table \(event, routing_key\) SELECT"
+    with pytest.raises(ValueError, match=told):
+        writer.write(iter([of_a_read]))
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pydict(rows, schema=types)]))])
+    assert read(stream) == [b"a"]
+
+
 def test_complete_results_are_appended_on_request_only(stream: Stream, url: str) -> None:
     given = {"controller": url, "scope": "s", "stream": "t"}
     with pytest.raises(

@@ -455,6 +455,87 @@ def test_insert_into_a_view(folder: Folder) -> None:
 
 
 @pytest.fixture
+def insertable(folder: Folder) -> Iterator[Folder]:
+    """Tables `keyed` and `other`, and a view `viewed`, with option `insertable`: the streams of these names."""
+    for name, kind in (("keyed", "TABLE"), ("other", "TABLE"), ("viewed", "TEMPORARY VIEW")):
+        where = f"controller '{folder.url}', scope 's', stream '{name}', default_num_segments '4', insertable 'true'"
+        folder.spark.sql(f"CREATE {kind} {name} USING pravega OPTIONS ({where})")
+    yield folder
+    for name in ("keyed", "other"):
+        folder.spark.sql(f"DROP TABLE IF EXISTS {name}")
+    folder.spark.catalog.dropTempView("viewed")
+
+
+KEYS = ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize("name", ["keyed", "viewed"])
+def test_an_insert_of_texts_with_routing_keys(insertable: Folder, name: str) -> None:
+    """The rows lie in the segments that `df.write` chooses, and a read has the same bytes, but no keys."""
+    spark, rows = insertable.spark, insertable.rows(*KEYS, keys=KEYS)
+    rows.createOrReplaceTempView("texts")
+    spark.sql(f"INSERT INTO {name} (routing_key, event) SELECT routing_key, event FROM texts")
+    insertable.append(rows, "written", default_num_segments=4)
+    placed = {bytes(row.event): row.segment_id for row in insertable.frame("written").collect()}
+    spark.sql(f"INSERT INTO {name} (event, routing_key) VALUES ('ü', 'a'), ('no key', NULL)")
+    spark.sql(f"INSERT INTO {name} (event, routing_key) VALUES (x'ff00', 'b')")
+    read = spark.sql(f"SELECT *, cast(event AS binary) AS octets FROM {name}").collect()
+    found = {bytes(row.octets): row.segment_id for row in read if row.event != "no key"}
+    assert found == {**placed, "ü".encode(): placed[b"a"], b"\xff\x00": placed[b"b"]} and len(read) == len(found) + 1
+    assert {(row.routing_key, row.stream) for row in read} == {(None, name)}
+    assert {*KEYS, "ü", "no key"} < {row.event for row in read}
+
+
+def test_other_inserts_into_an_insertable_table(insertable: Folder) -> None:
+    spark = insertable.spark
+    spark.sql("INSERT INTO keyed BY NAME SELECT 'by name' AS event, 'a' AS routing_key")
+    insertable.rows("to", keys=["a"]).writeTo("keyed").append()
+    insertable.rows("saved", keys=["a"]).write.format("pravega").mode("append").saveAsTable("keyed")
+    for _ in range(2):
+        spark.sql("INSERT INTO keyed WITH (`txn_app_id` = 'j', `txn_version` = '1') (event) VALUES ('once')")
+    rows = insertable.frame("keyed").collect()
+    assert sorted(bytes(row.event) for row in rows) == [b"by name", b"once", b"saved", b"to"]
+    assert len({row.segment_id for row in rows if bytes(row.event) != b"once"}) == 1
+
+
+def test_rows_of_an_insertable_table_never_go_into_the_wrong_one(insertable: Folder) -> None:
+    spark, error = insertable.spark, "column 'scope' has values"
+    spark.sql("INSERT INTO other (event, routing_key) VALUES ('x', 'k')")
+    assert error in refusal(lambda: spark.sql("INSERT INTO keyed SELECT * FROM other"))
+    assert error in refusal(lambda: spark.sql("INSERT INTO keyed (event, scope) VALUES ('text', 's')"))
+    spark.sql("INSERT INTO keyed (event, routing_key) SELECT event, routing_key FROM other")
+    assert insertable.events("keyed") == insertable.events("other") == ["x"]
+
+
+def test_what_spark_refuses_in_an_insert_is_in_the_guide_by_its_words(tables: Folder) -> None:
+    guide, spark = Path("docs/sql.md").read_text("utf-8"), tables.spark
+    where = f"controller '{tables.url}', scope 's', stream 'one', insertable 'true'"
+    spark.sql(f"CREATE OR REPLACE TABLE one USING pravega OPTIONS ({where})")
+    rows = tables.rows("a", keys=["k"])
+    saved = rows.write.format("pravega").options(**tables.options("one"))
+    few, cast = "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST"
+    refused: tuple[tuple[Callable[[], Any], str], ...] = (
+        (lambda: spark.sql("INSERT INTO one VALUES ('a', 'k')"), few),
+        (lambda: rows.write.insertInto("one"), few),
+        (lambda: spark.sql("INSERT INTO one (event) SELECT struct(1)"), cast),
+        (lambda: spark.sql("INSERT INTO two (event) VALUES ('a')"), cast),
+        (
+            lambda: spark.sql("INSERT INTO two (event, routing_key) VALUES (x'00', 'k')"),
+            "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        ),
+        (lambda: rows.write.mode("append").saveAsTable("one"), "The format of the existing table"),
+        (lambda: saved.saveAsTable("one"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
+    )
+    for work, words in refused:
+        assert words in refusal(work) and f"`{words}" in guide, words
+    saved.mode("append").saveAsTable("one")
+    assert tables.events("one") == ["a"], "only what was not refused is written"
+    assert "Save mode 'overwrite' is not supported" in refusal(lambda: saved.mode("overwrite").saveAsTable("one"))
+    assert not spark.catalog.tableExists("one") and "Spark has removed the table from the catalog" in guide
+    assert tables.events("one") == ["a"] and not tables.stream("two").exists()
+
+
+@pytest.fixture
 def tables(folder: Folder) -> Iterator[Folder]:
     """Tables `one` and `two`, which are the streams of these names."""
     for name in ("one", "two"):

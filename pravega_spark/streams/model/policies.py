@@ -1,15 +1,24 @@
-"""The policies of a stream: number of segments, retention, and how to handle a changed replay.
+"""The policies of a stream: number of segments, retention, and how to handle a changed replay. Their texts for users.
 
 Plain values. Options create them in processes that open no stream, so nothing heavy is imported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pravega_spark.parameters import as_number, checks_parameters
-from pravega_spark.quantities import DurationLike, SizeLike, parse_milliseconds, parse_size
+from pravega_spark.quantities import (
+    DurationLike,
+    SizeLike,
+    counted,
+    duration_text,
+    parse_milliseconds,
+    parse_size,
+    size_text,
+)
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -120,6 +129,64 @@ class RetentionPolicy:
         if maximum is not None:
             _check_number(f"maximum, with {name} {least},", maximum, least, _MAX_INT64)
         return cls(kind, least, maximum)
+
+
+def limited_retention(
+    kind: Literal["time", "size"], minimum: int | None, maximum: int | None, names: tuple[str, str]
+) -> RetentionPolicy | None:
+    """The policy of a minimum and a maximum that a user gave as options; None if neither was given.
+
+    names: those of the options. Raises ValueError for a maximum that is less than the minimum, or is given without one.
+    """
+    least, most = names
+    if minimum is None:
+        if maximum is not None:
+            raise ValueError(f"The maximum {most} requires {least}, the minimum: give both.")
+        return None
+    if maximum is not None and maximum < minimum:
+        raise ValueError(
+            f"The maximum of retention, {_limit_text(kind, maximum)} ({most}), is less than the minimum, "
+            f"{_limit_text(kind, minimum)} ({least}): raise the maximum, or lower the minimum."
+        )
+    return RetentionPolicy(kind, minimum, maximum)
+
+
+def scaling_text(policy: ScalingPolicy) -> str:
+    """When a stream is scaled, for users."""
+    if policy.kind == "fixed":
+        return "fixed"
+    rate = policy.target_rate
+    text = size_text(rate * 1024) if policy.kind == "bytes" else counted(rate, "event")
+    return f"segments above {text}/s are split into {policy.scale_factor}; at least {policy.min_segments}"
+
+
+def retention_text(policy: RetentionPolicy | None) -> str:
+    """What a stream keeps, for users."""
+    if policy is None:
+        return "none: everything is kept"
+    limits = [f"at least {_limit_text(policy.kind, policy.limit)}"]
+    limits += [f"at most {_limit_text(policy.kind, policy.maximum)}"] if policy.maximum is not None else []
+    return ", ".join(limits)
+
+
+def not_applied(
+    scaling: ScalingPolicy | None,
+    retention: RetentionPolicy | None,
+    present: tuple[ScalingPolicy, RetentionPolicy | None],
+) -> Iterator[str]:
+    """The policies given for a new stream that differ from those of the stream, which exists already: what it has.
+
+    scaling, retention: None if none was given. present: those of the stream.
+    """
+    if scaling is not None and scaling != present[0]:
+        first = f", {counted(present[0].min_segments, 'segment')} at first" if present[0].kind == "fixed" else ""
+        yield f"its scaling policy is: {scaling_text(present[0])}{first}"
+    if retention is not None and retention != present[1]:
+        yield f"its retention policy is: {retention_text(present[1])}"
+
+
+def _limit_text(kind: str, limit: int) -> str:
+    return size_text(limit) if kind == "size" else duration_text(limit / 1000)
 
 
 def _plain(value: Any) -> Any:
