@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
+import sys
 import threading
+import time
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, NoReturn
 
@@ -29,6 +32,12 @@ _BODY = 16 * 1024  # bytes, so that a writer that is not atomic takes its time
 _LONG_NAME = 255
 _LOOKS_APART = 0.0002
 """Seconds between two looks of the reader: one that never rests keeps the writers from the interpreter."""
+
+_RESTS = 0.1
+"""The share of calls, and of returns, after which a writer rests."""
+
+_REST = 1e-5
+"""Seconds of a rest."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +85,24 @@ def self_test(store: Store) -> NameRules:
     return rules
 
 
+@contextlib.contextmanager
+def _restless() -> Iterator[None]:
+    """This thread now and then rests between two calls, so that others go on in the middle of what it does. Otherwise
+    a filesystem within this process, which checks and then writes and never waits, would be finished before."""
+    chance = random.Random()
+
+    def rest(*_: object) -> None:
+        if chance.random() < _RESTS:
+            time.sleep(_REST)
+
+    before = sys.getprofile()
+    sys.setprofile(rest)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 def _race(store: Store, folder: str) -> None:
     names = [f"{folder}race-{number:02d}" for number in range(_NAMES)]
     bodies = [[_body() for _ in names] for _ in range(_WRITERS)]
@@ -94,7 +121,8 @@ def _race(store: Store, folder: str) -> None:
         try:
             for name, body in zip(names, mine, strict=True):
                 start_together.wait()
-                outcomes.append(store.put_if_absent(name, body))
+                with _restless():
+                    outcomes.append(store.put_if_absent(name, body))
         except BaseException:
             start_together.abort()  # else the other threads wait for this one for ever
             raise

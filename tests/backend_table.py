@@ -66,7 +66,11 @@ class BackendTable:
         before, _, rest = page.partition(BEGIN)
         _, _, after = rest.partition(END)
         renewed = before + BEGIN + table(self.outcomes) + END + after
-        if self.wanted == "write":
+        if self.wanted == "write" and (left_out := rows(page) - {*self.outcomes}):
+            names = ", ".join(" on ".join(row) for row in sorted(left_out))
+            print(f"\n{PAGE.name} is unchanged, as these did not run: {names}. Run all: make backend-table")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif self.wanted == "write":
             PAGE.write_text(renewed, "utf-8")
         elif renewed != page:
             print(f"\nThe table of {PAGE.name} is not what has run here, which is:\n\n{table(self.outcomes)}")
@@ -80,6 +84,12 @@ def table(outcomes: Outcomes) -> str:
     for row, suites in sorted(outcomes.items()):
         lines.append([*row, *(_cell(suites.get(suite, set())) for suite in SUITES)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def rows(page: str) -> set[Row]:
+    """The rows of the table on a page."""
+    lines = page.partition(BEGIN)[2].partition(END)[0].splitlines()[2:]
+    return {(backend, server) for backend, server, *_ in (line.strip("| ").split(" | ") for line in lines)}
 
 
 def _cell(outcomes: set[str]) -> str:

@@ -29,8 +29,12 @@ _METRICS = default_metrics().layer("log")
 MOST_BYTES = 8 << 20
 """What is taken in at once at most."""
 
+OWN_WAIT = 2
+"""From so many submissions of one listing on, the maker's own transactions wait for the round that is under way: it
+would make frames for itself alone otherwise, which all others have to read."""
+
 ROUND = 3
-"""From so many submissions a round on, the maker's own transactions wait for the next round."""
+"""From so many senders by the mailbox on, a frame waits for those that the last one answered."""
 
 PAUSE_WITHOUT_THREAD = 0.1
 """Seconds until a listing is tried again for which no thread could be had."""
@@ -111,7 +115,7 @@ class Inbox:
 
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        return self._came >= ROUND and self.listing is not None and self._clock() - self._began < 4 * round_trip
+        return self._came >= OWN_WAIT and self.listing is not None and self._clock() - self._began < 4 * round_trip
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
         """Begin to list what was submitted to the maker of `epoch`. done: called when the answer is there."""

@@ -34,8 +34,8 @@ listening earlier."""
 LONGEST_WAIT_TRIPS = 5
 """Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
 
-LOOK_TRIPS = 1
-"""Round trips from one look to the next: in less time a maker makes no frame on average."""
+LOOK_TRIPS = 0.5
+"""Round trips from the end of one look to the next."""
 
 PATIENCE_TIMES = 4
 """See PATIENCE_TRIPS."""

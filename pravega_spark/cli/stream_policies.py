@@ -12,7 +12,7 @@ from pravega_spark.console.arguments import StreamName, stream_argument
 
 if TYPE_CHECKING:
     from pravega_spark.streams.model.policies import ScalingPolicy
-    from pravega_spark.streams.model.stream_record import StreamRecord
+    from pravega_spark.streams.model.stream_record import StreamRecord, StreamUpdate
 
 
 @click.command()
@@ -31,23 +31,27 @@ if TYPE_CHECKING:
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
     """Change policies and tags of a stream. Options that are not given are unchanged, and so are the segments."""
-    from pravega_spark.streams.model.stream_record import UNCHANGED
+    from pravega_spark.streams.model.stream_record import UNCHANGED, StreamUpdate, checked_tags
 
     if not (tags or no_tags or any(given.values())):
         raise click.UsageError("Give at least one option that changes something.")
     if tags and no_tags:
         raise click.UsageError("Give --tag or --no-tags, not both.")
+    labels = checked_tags(tags) if tags or no_tags else UNCHANGED
+
+    def chosen(record: StreamRecord) -> StreamUpdate:
+        scaling = _scaling(record, **{key: given[key] for key in _SCALING})
+        retention = retention_of(given, record.retention)
+        if retention is not None and given["no_retention"]:
+            raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
+        return StreamUpdate(
+            scaling if scaling is not None else UNCHANGED,
+            retention if retention is not None or given["no_retention"] else UNCHANGED,
+            labels,
+        )
+
     found = session.catalog.stream(*name)
-    record = found.snapshot().record
-    scaling = _scaling(record, **{key: given[key] for key in _SCALING})
-    retention = retention_of(given, record.retention)
-    if retention is not None and given["no_retention"]:
-        raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
-    found.update(
-        scaling if scaling is not None else UNCHANGED,
-        retention if retention is not None or given["no_retention"] else UNCHANGED,
-        tags if tags or no_tags else UNCHANGED,
-    )
+    found.update_by(chosen)
     record = found.snapshot().record
     session.output.document({"stream": str(name), **policies_row(record)})
     session.output.line(f"stream {name} was updated; its policies and tags are now:")

@@ -22,6 +22,7 @@ from pravega_spark.streams.model.stream_record import (
     Generation,
     Routing,
     StreamRecord,
+    StreamUpdate,
     Unchanged,
     check_segments,
     checked_tags,
@@ -119,7 +120,15 @@ class Stream(WritableStream):
         """
         policy = ONE_SEGMENT if scaling is None else scaling
         labels = tags if isinstance(tags, Unchanged) else checked_tags(tags or ())
-        self._change(lambda snapshot: changes.update(snapshot, policy, retention, labels))
+        self.update_by(lambda _: StreamUpdate(policy, retention, labels))
+
+    def update_by(self, choose: Callable[[StreamRecord], StreamUpdate]) -> None:
+        """Change policies and tags by what the stream has.
+
+        choose: gets the record, and is called again if another process changes the stream meanwhile. Raises
+        StreamSealed, and what `choose` raises.
+        """
+        self._change(lambda snapshot: changes.update(snapshot, choose))
 
     def scale(
         self,

@@ -1,4 +1,4 @@
-"""The suites on a filesystem without an adapter of its own: SFTP, on OpenSSH."""
+"""The suites on a filesystem that is no object store: SFTP, on OpenSSH."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.backends import suites
 from tests.backends.suites import Place
 from tests.support.sftp_server import SftpServer
 
-BACKEND = "any other fsspec filesystem: SFTP (paramiko)"
+BACKEND = "SFTP (paramiko)"
 SERVER = "OpenSSH"
 
 

@@ -7,8 +7,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
 from chunkstore.backends.memory import MemoryStore
@@ -34,6 +37,21 @@ def test_a_folder_passes(tmp_path: Path) -> None:
 
 def test_memory_passes(folder: str) -> None:
     check(MemoryStore(folder))
+
+
+class _Unlocked(MemoryFileSystem):
+    """fsspec's memory, as a filesystem that somebody has made: it checks and then writes, and never waits."""
+
+    protocol = ("unlocked",)
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+
+def test_a_filesystem_of_this_process_that_checks_and_then_writes_is_refused(folder: str) -> None:
+    """No request of it lets other threads go on."""
+    fsspec.register_implementation("unlocked", _Unlocked, clobber=True)
+    with pytest.raises(StorageRefused, match="not exactly one won"):
+        self_test(open_store(f"unlocked://{folder}"))
 
 
 @pytest.mark.parametrize("can_append", [True, False])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pravega_spark import StreamManager, StreamRetentionPolicy, StreamScalingPolicy
+from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing.changes import StreamChange
 from tests.cli.test_cli import document, run
 
 
@@ -83,3 +85,20 @@ def test_what_people_see(root: str) -> None:
 )
 def test_what_makes_no_sense(root: str, options: tuple[str, ...], told: str) -> None:
     assert told in run("stream", "update", "sc/st", *options, root=root, code=2).stderr
+
+
+def test_what_another_process_changes_meanwhile_is_kept(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes the policies after this process has read them, and before this one changes them."""
+    original, others = changes.update, [StreamScalingPolicy.auto_scaling_policy_by_data_rate(900, 5, 2)]
+
+    def update(*given: Any) -> StreamChange:
+        if others:
+            policy = others.pop()
+            with StreamManager(root) as other:
+                other.update_stream_with_policy("sc", "st", policy, StreamRetentionPolicy.by_size(5000, 9000))
+        return original(*given)
+
+    monkeypatch.setattr(changes, "update", update)
+    expected = ("bytes", 4, 900, 5), ("size", 6000, 9000), ["a", "b"]
+    assert updated(root, "--min-segments", "4", "--retain-size", "6000") == expected
+    assert not others

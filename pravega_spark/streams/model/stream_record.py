@@ -58,6 +58,14 @@ UNCHANGED = Unchanged.UNCHANGED
 """For a policy, or tags, that an update leaves unchanged."""
 
 
+class StreamUpdate(NamedTuple):
+    """What an update changes of a stream. retention: None removes the policy. tags: see `checked_tags`."""
+
+    scaling: ScalingPolicy | Unchanged = UNCHANGED
+    retention: RetentionPolicy | Unchanged | None = UNCHANGED
+    tags: tuple[str, ...] | Unchanged = UNCHANGED
+
+
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """The distinct tags of a stream. Raises ValueError for too many, or too long ones."""
     for tag in tags:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,12 +29,12 @@ from pravega_spark.streams.model.epochs import (
     replaced,
 )
 from pravega_spark.streams.model.names import index_segment_name
-from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import (
     Ended,
     Generation,
     Routing,
     StreamRecord,
+    StreamUpdate,
     Unchanged,
     check_segments,
     encode_number,
@@ -125,18 +125,13 @@ def _deletion(stream: StreamLocation, state: State, version: int, number: int, n
     ]
 
 
-def update(
-    snapshot: Snapshot,
-    scaling: ScalingPolicy | Unchanged,
-    retention: RetentionPolicy | Unchanged | None,
-    tags: tuple[str, ...] | Unchanged,
-) -> StreamChange:
-    """Change policies and tags. Raises StreamSealed, TooManySegments."""
+def update(snapshot: Snapshot, choose: Callable[[StreamRecord], StreamUpdate]) -> StreamChange:
+    """Change policies and tags. choose: decides by what the stream has. Raises StreamSealed, TooManySegments."""
     _require_open(snapshot)
-    if not isinstance(scaling, Unchanged):
-        check_segments(snapshot.stream.key, scaling.min_segments, snapshot.stream.root.config.max_segments)
-    given = {"scaling": scaling, "retention": retention, "tags": tags}
-    changed = {name: value for name, value in given.items() if not isinstance(value, Unchanged)}
+    chosen = choose(snapshot.record)
+    if not isinstance(chosen.scaling, Unchanged):
+        check_segments(snapshot.stream.key, chosen.scaling.min_segments, snapshot.stream.root.config.max_segments)
+    changed = {name: value for name, value in chosen._asdict().items() if not isinstance(value, Unchanged)}
     return StreamChange(snapshot.record.with_changes(**changed), [])
 
 
