@@ -226,6 +226,28 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
                 )
 
 
+CHANGES_NOTHING = {
+    *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
+    *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
+    *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
+    *("over", "close"),
+}
+"""Calls of a manager that store nothing."""
+
+OF_ITS_OWN = {
+    *("create_writer", "create_transaction_writer", "create_byte_stream", "create_reader_group_with_config"),
+    *("backup", "restore", "import_streams"),
+}
+"""Calls whose handles or values are tried, or whose arguments are URLs."""
+
+
+def test_each_call_of_a_manager_is_tried_or_changes_nothing(manager: StreamManager) -> None:
+    tried = {what.partition(" ")[0] for what, _ in odd_calls(manager)}
+    public = {name for name in dir(StreamManager) if not name.startswith("_")}
+    assert public == (tried & public) | CHANGES_NOTHING | OF_ITS_OWN
+    assert not tried & (CHANGES_NOTHING | OF_ITS_OWN)
+
+
 def test_whatever_public_calls_are_given_another_process_reads_everything(manager: StreamManager, root: str) -> None:
     tried = refused = 0
     for what, call in odd_calls(manager):
