@@ -40,7 +40,7 @@ def test_a_seed_gives_the_same_run() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_impatient_owners_lose_and_double_nothing(seed: int) -> None:
     """Epochs change all the time, so that submissions become void."""
-    with mock.patch.multiple("engine.logs.outbox", PATIENCE_TRIPS=1, PATIENCE_TIMES=0.1, LEAST_PATIENCE=0.01):
+    with mock.patch.multiple("engine.logs.outbox", PATIENCE_TRIPS=0.5, PATIENCE_TIMES=0.1, LEAST_PATIENCE=0.01):
         company = run(seed)
     assert max(container.log.head.epoch for container in company.containers) > 4
     assert len(company.trace) > 100
