@@ -27,8 +27,9 @@ RING = 3
 that it has company."""
 
 LEAD = 2
-"""From so many frames on, made in quick succession since this process last knew the log's end, a maker is expected to
-win the next races too: this process rings for it after the first one."""
+"""From so many frames of one epoch on, made in quick succession since this process last knew the log's end, their maker
+is expected to win the next races too: this process rings for it after the first one. Where epochs change, many race,
+and bells in the way of all would only make that worse."""
 
 RUNG_TRIPS = 16
 """Round trips at most until a maker that was rung for says that it listens."""
@@ -99,10 +100,10 @@ class FrameSettler:
         flights = replica.log.drop()
         self._context.queue.retry_after_lost_race([each for flight in flights for each in flight.body.transactions()])
         replica.optimistic = replica.state
-        since = replica.log.end_seen
+        since, epoch = replica.log.end_seen, replica.log.head.epoch
         count = replica.read_to_end()
         log = replica.log
-        busy = count >= LEAD and log.made_often(count, since)
+        busy = count >= LEAD and log.head.epoch == epoch and log.made_often(count, since)
         if (busy or log.losses % RING == 0) and not self._submitter.maker_listens:
             self._ring()
         self._submitter.wait_again()

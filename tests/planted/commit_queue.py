@@ -168,6 +168,13 @@ BREAKAGES = [
         tests=[f"{_QUEUE}a_maker_at_full_speed_is_rung_for_after_one_lost_race"],
     ),
     Breakage(
+        name="bells-where-many-race",
+        file="engine/logs/frame_settler.py",
+        old="log.head.epoch == epoch and ",
+        new="",
+        tests=[f"{_QUEUE}nobody_is_rung_for_where_several_race"],
+    ),
+    Breakage(
         name="own-void-frames-count-as-another-makers",
         file="engine/logs/frame_settler.py",
         old="        count = replica.read_to_end()\n",

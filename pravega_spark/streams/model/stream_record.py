@@ -61,9 +61,9 @@ UNCHANGED = Unchanged.UNCHANGED
 class StreamUpdate(NamedTuple):
     """What an update changes of a stream. retention: None removes the policy. tags: see `checked_tags`."""
 
-    scaling: ScalingPolicy | Unchanged = UNCHANGED
-    retention: RetentionPolicy | Unchanged | None = UNCHANGED
-    tags: tuple[str, ...] | Unchanged = UNCHANGED
+    scaling: ScalingPolicy | Unchanged
+    retention: RetentionPolicy | Unchanged | None
+    tags: tuple[str, ...] | Unchanged
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:

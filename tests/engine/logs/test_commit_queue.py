@@ -187,6 +187,23 @@ def test_a_maker_at_full_speed_is_rung_for_after_one_lost_race(company: Company,
     assert future.exception(0) is None
 
 
+def test_nobody_is_rung_for_where_several_race(company: Company) -> None:
+    """They know of each other, or soon will; a bell would be in the way of all of them."""
+    owner = processor_of(company.owner)
+    company.simulation.advance(60)
+    company.owner.refresh()
+    for maker in (company.containers[2], company.maker):  # each begins an epoch
+        company.now(maker, appended(b"m"))
+    head = company.maker.log.head
+    company.dead = {*company.containers}  # they do nothing while one waits
+    company.owner.submit([appended(b"once")])
+    owner.step()  # it sends
+    owner.step()  # and has lost the race
+    assert owner.log.head == head and owner.outbox.listening != head.epoch
+    names = [info.path for info in company.simulation.store.list(frames_folder(0))]
+    assert address_of(names[-1]) == head.address, "nothing lies ahead"
+
+
 def test_an_owner_that_rang_reads_until_the_maker_listens(company: Company) -> None:
     """It makes no frame meanwhile: the maker makes one each round trip, and would win."""
     owner, maker = processor_of(company.owner), processor_of(company.maker)
