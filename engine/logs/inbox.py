@@ -29,9 +29,23 @@ _METRICS = default_metrics().layer("log")
 MOST_BYTES = 8 << 20
 """What is taken in at once at most."""
 
+MOST_AT_FIRST = 32
+"""Submissions of the first listing of an epoch that are read at most; twice as many each time that there are more: the
+maker's next frame does not wait for those of a thousand owners, who would take it for dead."""
+
+MOST_AT_ONCE = 256
+"""Submissions that are read at once at most."""
+
 OWN_WAIT = 2
 """From so many submissions of one listing on, the maker's own transactions wait for the round that is under way: it
 would make frames for itself alone otherwise, which all others have to read."""
+
+ROUND_TRIPS = 4
+"""Round trips for which they wait at most, or ROUND_TIMES the time that the last round took: it takes long to read what
+many submitted."""
+
+ROUND_TIMES = 2
+"""See ROUND_TRIPS."""
 
 ROUND = 3
 """From so many senders by the mailbox on, a frame waits for those that the last one answered."""
@@ -50,11 +64,12 @@ DELETED_AT_ONCE = 64
 
 
 class Found(NamedTuple):
-    """Submissions that were listed and read, and when the listing began."""
+    """Submissions that were listed and read, and when the listing began. more: some were left for the next one."""
 
     epoch: int
     began: float
     read: list[tuple[Address, bytes]]
+    more: bool = False
 
 
 class Inbox:
@@ -82,6 +97,9 @@ class Inbox:
         self._pause = 0.0
         self._came = 0
         self._began = 0.0
+        self._round = 0.0
+        self._most = MOST_AT_FIRST
+        self._reached = b""  # the owner whose submission was read last
         self._received: list[Message] = []
         self._void: set[str] = set()  # the senders of what came for another epoch
         self._messages: set[Address] = set()  # what came by it, and is not settled
@@ -115,7 +133,8 @@ class Inbox:
 
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        return self._came >= OWN_WAIT and self.listing is not None and self._clock() - self._began < 4 * round_trip
+        longest = max(ROUND_TRIPS * round_trip, ROUND_TIMES * self._round)
+        return self._came >= OWN_WAIT and self.listing is not None and self._clock() - self._began < longest
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:
         """Begin to list what was submitted to the maker of `epoch`. done: called when the answer is there."""
@@ -135,27 +154,35 @@ class Inbox:
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
         self._newest, self.unsettled, self._came, self._pause = {}, Counter(), 0, 0.0
+        self._most = MOST_AT_FIRST
         self._senders, self._messages, self._expected = {}, set(), 0
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
         if gone:
             self._store.delete(gone)
-        read: list[tuple[Address, bytes]] = []
+        listed = self._listed(epoch)
         wanted: list[tuple[Address, Range]] = []
         size = 0
-        for info in self._store.list(inbox_folder(self._container, epoch)):
-            address = address_in(info.path)
-            if address is None or address.epoch != epoch or not self._is_new(address):
-                continue
-            size += info.size
+        for address, where in listed[: self._most]:
+            size += where.end - where.start
             if size > MOST_BYTES and wanted:
                 break
-            wanted.append((address, Range(info.path, 0, info.size)))
-        if wanted:
-            data = self._store.read_ranges([where for _, where in wanted])
-            read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
-        return Found(epoch, began, read)
+            wanted.append((address, where))
+        data = self._store.read_ranges([where for _, where in wanted]) if wanted else []
+        read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
+        return Found(epoch, began, read, len(wanted) < len(listed))
+
+    def _listed(self, epoch: int) -> list[tuple[Address, Range]]:
+        """What is listed and was not taken in, by owner: those behind the one that was read last come first, so that
+        all get their turn."""
+        listed: list[tuple[Address, Range]] = []
+        for info in self._store.list(inbox_folder(self._container, epoch)):
+            address = address_in(info.path)
+            if address is not None and address.epoch == epoch and self._is_new(address):
+                listed.append((address, Range(info.path, 0, info.size)))
+        reached = self._reached
+        return sorted(listed, key=lambda each: (each[0].owner <= reached, each[0].owner, each[0].number))
 
     def _is_new(self, address: Address) -> bool:
         """Whether it comes behind all that was taken in of its owner (rules ahead, mono)."""
@@ -201,11 +228,16 @@ class Inbox:
             found = Found(self._epoch, self._began, [])
         came = 0
         if found.epoch == self._epoch:
+            if found.more:
+                self._most = min(2 * self._most, MOST_AT_ONCE)
+            if found.read:
+                self._reached = found.read[-1][0].owner
             for address, data in sorted(found.read, key=_by_number):
                 if self._is_new(address):
                     batch += self._transactions(address, data)
                     came += 1
         self._came = came
+        self._round = self._clock() - self._began
         self._pause = 0.0 if came else min(max(2 * self._pause, round_trip / 4), LONGEST_PAUSE * round_trip)
         self._next = self._clock() + self._pause
         return batch

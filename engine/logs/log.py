@@ -62,6 +62,10 @@ OWNER_TRIPS = 8
 OFTEN_TRIPS = 4
 """Round trips from one frame to the next on average, below which races are lost all the time."""
 
+CROWD = 8
+"""A frame that answers so many submitted transactions is a sign of other writers by itself, however long ago the last
+frame was: a race won against its maker would make all of them be submitted again."""
+
 LEAST_TRIP = 0.01
 """Seconds that a round trip counts for here at least: on one machine processes are held up for longer than requests."""
 
@@ -306,10 +310,9 @@ class Log:
         """
         flight = self.flights[0]
         outcome, stamp = self._outcome(flight)
-        took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TRIP)
+        took = self._clock() - flight.sent
         if outcome is Outcome.MINE or took > self.round_trip:  # a loser may get its answer before anything is synced
-            self._trips.append(took)
-            self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
+            self.note_trip(took)
         try:
             # A lost race too: our frame may have been there, and deleted since.
             if stamp is None and self._clock() - self._stamped > self._grace / LOOKED_AT:
@@ -334,6 +337,11 @@ class Log:
         self.head = flight.position
         self.next = flight.position.address + 1
         return flight
+
+    def note_trip(self, took: float) -> None:
+        """A write to the storage took so many seconds."""
+        self._trips.append(min(max(took, 0.0005), LONGEST_TRIP))
+        self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
 
     def drop(self) -> list[Flight]:
         """Forget all frames in flight, once none of their requests is under way any more. Returns them.
@@ -439,6 +447,8 @@ class Log:
         sent = self._clock()
         with stamps.listening() as noted:
             found, ended = self._look(window)
+        if not self._trips:  # this process only opened the log: to read takes less than to write, and is all it knows
+            self.round_trip = max(self.round_trip, min(self._clock() - sent, LONGEST_TRIP))
         self._trust(self.next, noted.latest)
         if found:
             self.store.sync(self._folder)  # their makers may have died before that (G3)

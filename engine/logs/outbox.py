@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from chunkstore.metrics import default_metrics
+from engine.logs.log import CROWD
 from engine.logs.submission import Address
 from engine.logs.transaction import Transaction
 from engine.state.operations import AnswerSubmissions
@@ -25,17 +26,26 @@ _METRICS = default_metrics().layer("log")
 
 PATIENCE_TRIPS = 16
 """Round trips after the last frame whose maker listens, after which an owner makes a frame itself, besides
-PATIENCE_TIMES the time that it usually takes; times 1 to 2 at random, as not all of them are to do it at once."""
+PATIENCE_TIMES the time that it usually takes, or that the last frame took if that is longer (PATIENCE_TRIPS at most);
+times 1 to 2 at random, as not all of them are to do it at once."""
 
 UNANSWERED = 3
-"""The owner's patience is divided by this until such a frame comes after its submission: the maker may have stopped
-listening earlier."""
+"""The owner's patience is divided by this until such a frame comes after its submission, as the maker may have stopped
+listening earlier. It is not if the newest frame answered a crowd."""
+
+EXPECTED = 0.7
+"""The part of the usual time after which an outcome is looked for first."""
 
 LONGEST_WAIT_TRIPS = 5
-"""Round trips after which an outcome is looked for at the latest: to put, list, get and make a frame takes four."""
+"""Round trips after which it is looked for at the latest, unless the maker serves a crowd: to put, list, get and make a
+frame takes four."""
 
 LOOK_TRIPS = 0.5
-"""Round trips from the end of one look to the next."""
+"""Round trips from the end of one look to the next, at least."""
+
+WAITED = 8
+"""The time since the submission, divided by this, is the least pause too: among many owners the maker takes long, and
+all of them would ask for the next frame over and over."""
 
 PATIENCE_TIMES = 4
 """See PATIENCE_TRIPS."""
@@ -46,6 +56,7 @@ LEAST_PATIENCE = 0.1
 PASSED_OVER = 16
 """Frames that carried transactions of other processes, since a frame last carried one of this process, after which it
 makes a frame itself however busy the maker is: the maker may be unable to read what was submitted, or have dropped it.
+CROWD frames that answer a crowd count as one, as the maker takes in what many submit by turns.
 Submissions that become void do not count: many processes would race then, and make the submissions of all others
 void."""
 
@@ -81,7 +92,10 @@ class Outbox:
         self.active = False
         self.waiting = False
         self.recalled = False
-        self._passed_over = 0  # frames that carried transactions of other processes, since one served this one
+        self._passed_over = 0.0  # frames that carried transactions of other processes, since one served this one
+        self._heard = 0.0  # when the newest frame was read whose maker listens
+        self._frame_took = 0.0  # seconds from the frame before it, or from the submission
+        self._crowded = False  # it answered a crowd
         self.next_look = 0.0
         self.listening = -1
 
@@ -118,24 +132,28 @@ class Outbox:
         """Wait for the outcome from now on. notified: the maker sends a message when it is there."""
         self._note(self._address, False)
         now = self._clock()
-        self._be_patient(now, round_trip, UNANSWERED)
+        self._be_patient(now, round_trip, 1 if self._crowded else UNANSWERED)
         self._notified = notified
         if notified:
             self.next_look = self._deadline
             return
-        expected = min(0.7 * self._usual, LONGEST_WAIT_TRIPS * round_trip)
-        self.next_look = max(now + round_trip / 2, self._sent + expected)
+        expected = EXPECTED * self._usual
+        if not self._crowded:
+            expected = min(expected, LONGEST_WAIT_TRIPS * round_trip)
+        self.next_look = max(now + round_trip / 2, min(self._sent + expected, self._deadline))
 
     def _be_patient(self, now: float, round_trip: float, part: int = 1) -> None:
         if self._passed_over >= PASSED_OVER:
             return  # a race that is lost is tried again at once, too
-        patience = (PATIENCE_TRIPS * round_trip + PATIENCE_TIMES * self._usual) / part
+        least = PATIENCE_TRIPS * round_trip
+        usual = max(self._usual, min(self._frame_took, least))
+        patience = (least + PATIENCE_TIMES * usual) / part
         self._deadline = now + max(patience, LEAST_PATIENCE) * random.uniform(1, 2)
 
     def looked(self, round_trip: float) -> None:
         """The log was read to its end."""
         now = self._clock()
-        soon = now + LOOK_TRIPS * round_trip
+        soon = now + max(LOOK_TRIPS * round_trip, (now - self._sent) / WAITED)
         self.next_look = max(soon, self._deadline) if self._notified else max(min(soon, self._deadline), now)
 
     def may_submit(self, epoch: int) -> bool:
@@ -152,6 +170,7 @@ class Outbox:
         outcomes, now = Outcomes([], [], []), self._clock()
         listens = carried is not None and not carried.leaving
         self.listening = frame_epoch if listens else -1
+        self._crowded = carried is not None and len(carried.answers) >= CROWD
         if self._address is None:
             return outcomes
         for owner, number, nonce, place, results in carried.answers if carried is not None else ():
@@ -171,8 +190,9 @@ class Outbox:
         if outcomes.done or outcomes.refused:
             self._passed_over = 0
         elif carried is not None and carried.answers:
-            self._passed_over += 1
+            self._passed_over += 1 / CROWD if self._crowded else 1
         if listens:
+            self._frame_took, self._heard = now - max(self._heard, self._sent), now
             self._be_patient(now, round_trip)
         else:
             self._deadline = now + 2 * round_trip * random.random()

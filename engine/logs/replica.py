@@ -15,7 +15,7 @@ from chunkstore import ObjectInfo
 from engine.errors import LogMoved, NotPrimary
 from engine.logs.commit_queue import CommitQueue
 from engine.logs.frames import Frame
-from engine.logs.log import Log
+from engine.logs.log import CROWD, Log
 from engine.logs.observer import LogObserver
 from engine.logs.replay import applied, repaired_in
 from engine.state.operations import AnswerSubmissions
@@ -122,7 +122,9 @@ class Replica:
             state, carried = applied(state, frame, self.log.container, repaired.get(frame.position.address))
             frames.append((frame, state, carried))
         self.state = self.optimistic = state
-        if self.log.made_often(sum(carried is not None for *_, carried in frames), since):
+        listening = [carried for *_, carried in frames if carried is not None]
+        crowded = any(len(carried.answers) >= CROWD for carried in listening)
+        if crowded or self.log.made_often(len(listening), since):
             self.log.meet()  # makers listen: there is company, even if this process wrote nothing for a long time
         self._on_frames(frames)
         if self.exclusive:

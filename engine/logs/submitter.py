@@ -105,7 +105,9 @@ class Submitter:
                 _METRICS.add("submit_message", 0.0, len(data), None)
                 return delivery
         with _METRICS.measure("submit") as measurement:
+            sent = self._context.clock()
             log.store.post(submission_path(log.container, address), data)
+            log.note_trip(self._context.clock() - sent)
             measurement.bytes = len(data)
         return Delivery.NOBODY
 
@@ -129,6 +131,7 @@ class Submitter:
             ended = self._replica.read_some(min(1 << max(reads - ONE_BY_ONE, 0), MAX_WINDOW))
         self.outbox.looked(self._replica.log.round_trip)
         if self.outbox.waiting and self.outbox.impatient:
+            self._replica.log.meet()  # its frame says that it listens: what others submitted is void with this epoch
             self.recall()
 
     def frame_applied(self, applied: AppliedFrame) -> None:
@@ -137,7 +140,7 @@ class Submitter:
         log = self._replica.log
         concerned = self.outbox.active or log.in_company(OWNER_TRIPS)
         outcomes = self.outbox.read(frame.position.epoch, carried, log.round_trip)
-        if concerned and carried is not None and carried.answers:
+        if outcomes.void or (concerned and carried is not None and carried.answers):
             log.meet()
         chain: deque[Transaction] = deque()
         for transaction, results in outcomes.done:

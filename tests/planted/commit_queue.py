@@ -8,6 +8,7 @@ _FORKS = "tests/engine/logs/test_commit_queue_forks.py::test_"
 _SLEEPERS = "tests/engine/logs/test_commit_queue_sleepers.py::test_"
 _OPERATIONS = "tests/engine/logs/test_commit_queue_operations.py::test_"
 _CRASHES = "tests/engine/logs/test_commit_queue_crashes.py::test_"
+_CROWDS = "tests/engine/logs/test_commit_queue_crowds.py::test_"
 _POWER = "tests/engine/logs/test_commit_queue_power.py::test_"
 
 BREAKAGES = [
@@ -219,8 +220,8 @@ BREAKAGES = [
     Breakage(
         name="who-comes-back-knows-of-no-company",
         file="engine/logs/replica.py",
-        old="        if self.log.made_often(sum(carried is not None for *_, carried in frames), since):\n",
-        new="        if False:\n",
+        old="        if crowded or self.log.made_often(len(listening), since):\n",
+        new="        if crowded:\n",
         tests=[f"{_RULES}a_writer_that_returns_to_a_busy_log_submits"],
     ),
     Breakage(
@@ -355,5 +356,96 @@ BREAKAGES = [
         old="    return IndexRecords(_NAME(rest[2]), data) if kind == _INDEX else Payload(data)",
         new="    return Payload(data)",
         tests=[f"{_OPERATIONS}what_is_done_with_a_stream_in_company_has_the_outcomes_that_a_single_process_gets"],
+    ),
+    Breakage(
+        name="a-thousand-submissions-are-read-before-the-next-frame",
+        file="engine/logs/inbox.py",
+        old="        for address, where in listed[: self._most]:\n",
+        new="        for address, where in listed:\n",
+        tests=[f"{_CROWDS}what_many_submit_is_read_in_parts_that_grow"],
+    ),
+    Breakage(
+        name="the-first-owners-are-always-served-first",
+        file="engine/logs/inbox.py",
+        old="key=lambda each: (each[0].owner <= reached, each[0].owner, each[0].number)",
+        new="key=lambda each: (reached is None, each[0].owner, each[0].number)",
+        tests=[f"{_CROWDS}all_get_their_turn_whatever_the_first_ones_submit_meanwhile"],
+    ),
+    Breakage(
+        name="own-transactions-wait-for-a-short-round-only",
+        file="engine/logs/inbox.py",
+        old="        longest = max(ROUND_TRIPS * round_trip, ROUND_TIMES * self._round)\n",
+        new="        longest = ROUND_TRIPS * round_trip\n",
+        tests=[f"{_CROWDS}own_transactions_of_a_maker_wait_for_a_round_that_takes_long"],
+    ),
+    Breakage(
+        name="who-is-served-by-turns-is-passed-over",
+        file="engine/logs/outbox.py",
+        old="            self._passed_over += 1 / CROWD if self._crowded else 1\n",
+        new="            self._passed_over += 1\n",
+        tests=[f"{_CROWDS}who_is_served_by_turns_is_not_passed_over"],
+    ),
+    Breakage(
+        name="impatient-with-the-maker-of-a-crowd",
+        file="engine/logs/outbox.py",
+        old="1 if self._crowded else UNANSWERED",
+        new="UNANSWERED",
+        tests=[f"{_CROWDS}an_owner_is_as_patient_with_the_maker_of_a_crowd_as_if_it_had_answered"],
+    ),
+    Breakage(
+        name="impatient-where-frames-take-long",
+        file="engine/logs/outbox.py",
+        old="        usual = max(self._usual, min(self._frame_took, least))\n",
+        new="        usual = self._usual\n",
+        tests=[f"{_CROWDS}an_owner_waits_longer_for_frames_that_take_long"],
+    ),
+    Breakage(
+        name="patient-for-as-long-as-the-maker-was-away",
+        file="engine/logs/outbox.py",
+        old="        usual = max(self._usual, min(self._frame_took, least))\n",
+        new="        usual = max(self._usual, self._frame_took)\n",
+        tests=[f"{_CROWDS}a_maker_that_was_away_for_long_is_not_waited_for_as_long"],
+    ),
+    Breakage(
+        name="looked-for-as-often-however-long-it-takes",
+        file="engine/logs/outbox.py",
+        old="max(LOOK_TRIPS * round_trip, (now - self._sent) / WAITED)",
+        new="LOOK_TRIPS * round_trip",
+        tests=[f"{_CROWDS}the_longer_an_outcome_takes_the_more_rarely_it_is_looked_for"],
+    ),
+    Breakage(
+        name="a-crowd-is-no-company",
+        file="engine/logs/replica.py",
+        old="        if crowded or self.log.made_often(len(listening), since):\n",
+        new="        if self.log.made_often(len(listening), since):\n",
+        tests=[f"{_CROWDS}a_frame_for_a_crowd_is_company_to_one_that_was_away"],
+    ),
+    Breakage(
+        name="who-takes-over-does-not-listen",
+        file="engine/logs/submitter.py",
+        old="            self._replica.log.meet()  # its frame says that it listens: what others submitted is void with this epoch\n",
+        new="",
+        tests=[f"{_CROWDS}who_takes_over_from_a_maker_listens"],
+    ),
+    Breakage(
+        name="who-became-void-knows-of-nobody",
+        file="engine/logs/submitter.py",
+        old="        if outcomes.void or (concerned and carried is not None and carried.answers):\n",
+        new="        if concerned and carried is not None and carried.answers:\n",
+        tests=[f"{_CROWDS}an_owner_whose_submission_became_void_knows_of_others"],
+    ),
+    Breakage(
+        name="a-submission-is-no-round-trip",
+        file="engine/logs/submitter.py",
+        old="            log.note_trip(self._context.clock() - sent)\n",
+        new="",
+        tests=[f"{_CROWDS}an_owner_knows_how_long_a_round_trip_takes"],
+    ),
+    Breakage(
+        name="who-only-reads-knows-of-no-round-trip",
+        file="engine/logs/log.py",
+        old="        if not self._trips:  # this",
+        new="        if False:  # this",
+        tests=[f"{_CROWDS}an_owner_knows_how_long_a_round_trip_takes"],
     ),
 ]

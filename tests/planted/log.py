@@ -55,8 +55,8 @@ BREAKAGES = [
     Breakage(
         name="a-sleeper-believes-what-it-reads",
         file="engine/logs/log.py",
-        old="            found, ended = self._look(window)\n        self._trust(self.next, noted.latest)\n",
-        new="            found, ended = self._look(window)\n",
+        old="        self._trust(self.next, noted.latest)\n        if found:\n",
+        new="        if found:\n",
         tests=["tests/engine/logs/test_log.py", "tests/engine/logs/test_log_stall.py"],
     ),
     Breakage(
