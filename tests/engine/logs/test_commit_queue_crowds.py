@@ -1,4 +1,4 @@
-"""More owners than a maker can serve at once (W18.10): it takes in what they submit by turns, and they know that it does."""
+"""More owners than a maker can serve at once (W18.10): it takes in what they submit by turns, and they know it."""
 
 from __future__ import annotations
 
