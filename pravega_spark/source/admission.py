@@ -8,7 +8,7 @@ their offsets.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.reading.limits import allocate
 from pravega_spark.streams.reading.snapshot import Snapshot
 
 
@@ -135,21 +136,3 @@ class AdmissionControl:
             for name, each in backlogs.items()
             if shares[name] or not amounts[name]
         }
-
-
-def allocate(limit: int, demands: Mapping[str, int], first: int = 0) -> dict[str, int]:
-    """Divide a limit fairly (max-min): all get the same, and what one does not need is divided among the others.
-
-    The remainder of a division goes to the one at place `first` and those after it. If the caller increases `first`
-    from call to call, none starves, however small the limit is.
-    """
-    shares = dict.fromkeys(demands, 0)
-    names: Sequence[str] = list(demands)
-    names = [*names[first % len(names) :], *names[: first % len(names)]] if names else names
-    while limit and (names := [name for name in names if shares[name] < demands[name]]):
-        each, remainder = divmod(limit, len(names))
-        for place, name in enumerate(names):
-            taken = min(demands[name] - shares[name], each + (place < remainder))
-            shares[name] += taken
-            limit -= taken
-    return shares

@@ -12,7 +12,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pravega_spark import InvalidStreamCut, StreamManager
 from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
-from pravega_spark.source.admission import allocate
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
@@ -289,16 +288,6 @@ def test_the_least_and_the_most_of_a_batch(place: Place) -> None:
     assert sizes == [2, 2, 0, 0]
     place.put("a2", "8")
     assert step(reader, offset) == (offset, {})
-
-
-def test_a_limit_is_divided_fairly() -> None:
-    assert allocate(21, {"a": 100, "b": 1, "c": 100}) == {"a": 10, "b": 1, "c": 10}
-    assert allocate(10, {"a": 1, "b": 2}) == {"a": 1, "b": 2}
-    assert [allocate(1, {"a": 9, "b": 9, "c": 9}, turn) for turn in range(2)] == [
-        {"a": 1, "b": 0, "c": 0},
-        {"a": 0, "b": 1, "c": 0},
-    ]
-    assert allocate(5, {}) == {}
 
 
 def test_a_scaled_stream_among_others_goes_on(place: Place) -> None:

@@ -19,6 +19,7 @@ from pravega_spark.streams.model.generations import restored
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.reading.cut_traversal import CutTraversal
 from pravega_spark.streams.reading.indexed_segments import IndexedSegments, PositionCache
+from pravega_spark.streams.reading.limits import allocate
 from pravega_spark.streams.reading.location import StreamLocation
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class Snapshot:
         while limit and not traversal.at_end:
             stage = traversal.stage()
             left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
-            shares = _shares(left, limit)
+            shares = allocate(limit, left, weights=left)
             limit -= sum(shares.values())
             reached = {
                 number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
@@ -282,17 +283,3 @@ class Snapshot:
 
 def _bytes_in(segment_id: int, low: int, high: int) -> int:
     return high - low
-
-
-def _shares(left: dict[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit in proportion to what is left; the rest from rounding goes to the first ones that can use it."""
-    total = sum(left.values())
-    if total <= limit:
-        return dict(left)
-    shares = {number: amount * limit // total for number, amount in left.items()}
-    spare = limit - sum(shares.values())
-    for number, amount in left.items():
-        extra = min(spare, amount - shares[number], 1)
-        shares[number] += extra
-        spare -= extra
-    return shares
