@@ -260,6 +260,7 @@ class Log:
         self.unapplied: list[Frame] = []
         self.round_trip = 0.001
         self._trips: deque[float] = deque(maxlen=8)
+        self._guesses: deque[float] = deque(maxlen=8)
         self._met = -math.inf  # when there was the last sign of other writers
         self._lost = -math.inf  # when the last race was lost
         self._former: set[bytes] = set()  # writers that this process was
@@ -310,9 +311,10 @@ class Log:
         """
         flight = self.flights[0]
         outcome, stamp = self._outcome(flight)
-        took = self._clock() - flight.sent
+        took = min(max(self._clock() - flight.sent, 0.0005), LONGEST_TRIP)
         if outcome is Outcome.MINE or took > self.round_trip:  # a loser may get its answer before anything is synced
-            self.note_trip(took)
+            self._trips.append(took)
+            self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
         try:
             # A lost race too: our frame may have been there, and deleted since.
             if stamp is None and self._clock() - self._stamped > self._grace / LOOKED_AT:
@@ -338,10 +340,12 @@ class Log:
         self.next = flight.position.address + 1
         return flight
 
-    def note_trip(self, took: float) -> None:
-        """A write to the storage took so many seconds."""
-        self._trips.append(min(max(took, 0.0005), LONGEST_TRIP))
-        self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
+    def guess_trip(self, took: float) -> None:
+        """A write of another object than a frame took so many seconds. That is all that is known before the first
+        frame."""
+        if not self._trips:
+            self._guesses.append(min(max(took, 0.001), LONGEST_TRIP))
+            self.round_trip = median_low(self._guesses)
 
     def drop(self) -> list[Flight]:
         """Forget all frames in flight, once none of their requests is under way any more. Returns them.
@@ -447,8 +451,6 @@ class Log:
         sent = self._clock()
         with stamps.listening() as noted:
             found, ended = self._look(window)
-        if not self._trips:  # this process only opened the log: to read takes less than to write, and is all it knows
-            self.round_trip = max(self.round_trip, min(self._clock() - sent, LONGEST_TRIP))
         self._trust(self.next, noted.latest)
         if found:
             self.store.sync(self._folder)  # their makers may have died before that (G3)

@@ -437,15 +437,8 @@ BREAKAGES = [
     Breakage(
         name="a-submission-is-no-round-trip",
         file="engine/logs/submitter.py",
-        old="            log.note_trip(self._context.clock() - sent)\n",
+        old="            log.guess_trip(self._context.clock() - sent)\n",
         new="",
-        tests=[f"{_CROWDS}an_owner_knows_how_long_a_round_trip_takes"],
-    ),
-    Breakage(
-        name="who-only-reads-knows-of-no-round-trip",
-        file="engine/logs/log.py",
-        old="        if not self._trips:  # this",
-        new="        if False:  # this",
         tests=[f"{_CROWDS}an_owner_knows_how_long_a_round_trip_takes"],
     ),
 ]

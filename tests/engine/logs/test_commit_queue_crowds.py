@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from unittest import mock
 
 import pytest
 
-from chunkstore import Range, Store
+from chunkstore import Store
 from chunkstore.testing import CountingStore, SimulatedStore
 from engine.logs.inbox import MOST_AT_FIRST, MOST_AT_ONCE, Inbox
 from engine.logs.log import CROWD, LEAST_TRIP, MAKER_TRIPS, OWNER_TRIPS, InlineExecutor
@@ -241,30 +241,22 @@ def test_own_transactions_of_a_maker_wait_for_a_round_that_takes_long() -> None:
         inbox.take_in(TRIP)
 
 
-@pytest.mark.parametrize("write", [False, True])
-def test_an_owner_knows_how_long_a_round_trip_takes(write: bool) -> None:
+def test_an_owner_knows_how_long_a_round_trip_takes() -> None:
     """Also if it never made a frame: it took a storage far away for a near one, and its maker for dead."""
     simulation = Simulation(linger=0.0)
     company = Company(2, simulation=simulation)
     owner = processor_of(company.owner)
-    post, read = simulation.store.post, simulation.store.read_ranges
+    post = simulation.store.post
 
-    def slow_post(path: str, data: bytes) -> None:
+    def slow(path: str, data: bytes) -> None:
         simulation.advance(TRIP)
         post(path, data)
 
-    def slow_read(ranges: Sequence[Range]) -> list[bytes | None]:
-        simulation.advance(TRIP / 2)
-        return read(ranges)
-
-    with mock.patch.multiple(simulation.store, post=slow_post, read_ranges=slow_read):
-        if write:
-            company.owner.submit([appended(b"x")])
-            owner.step()
-            assert owner.outbox.waiting
-        else:
-            owner.refresh()
-    assert owner.log.round_trip == pytest.approx(TRIP if write else TRIP / 2, rel=0.1)
+    with mock.patch.object(simulation.store, "post", slow):
+        company.owner.submit([appended(b"x")])
+        owner.step()
+    assert owner.outbox.waiting
+    assert owner.log.round_trip == pytest.approx(TRIP, rel=0.1)
 
 
 @pytest.mark.long
