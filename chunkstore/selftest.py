@@ -115,6 +115,7 @@ def _race(store: Store, folder: str) -> None:
 
     start_together = threading.Barrier(_WRITERS, action=next_name)
     finished = threading.Event()
+    unread: list[StorageError] = []
 
     def write(mine: Sequence[bytes]) -> list[Outcome]:
         outcomes = []
@@ -131,8 +132,12 @@ def _race(store: Store, folder: str) -> None:
     def look_on() -> int:
         partial = 0
         while not finished.wait(_LOOKS_APART):
-            with contextlib.suppress(ObjectNotFound):
+            try:
                 partial += not _is_whole(store.read(current))
+            except ObjectNotFound:
+                pass
+            except StorageError as error:  # also what an object looks like that changes while it is read
+                unread.append(error)
         return partial
 
     with ThreadPoolExecutor(_WRITERS + 1) as threads:
@@ -153,6 +158,8 @@ def _race(store: Store, folder: str) -> None:
         )
     if partial:
         _refuse(store, f"objects were seen before they were complete, {partial} times")
+    if unread:
+        raise unread[0]
     for at, name in enumerate(names):
         won = next(writer for writer in range(_WRITERS) if outcomes[writer][at] is Outcome.MINE)
         _expect(store, store.read(name) == bodies[won][at], f"{name!r} does not hold what its winner wrote")

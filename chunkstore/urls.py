@@ -13,15 +13,12 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from chunkstore.errors import StorageRefused
+from chunkstore.schemes import FOLDERS, KNOWN, WITH_USER
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_FOLDERS = frozenset({"file", "memory", "local"})  # what comes after the scheme is a folder's name, which may be odd
-_LOGINS = frozenset({"sftp", "ssh", "ftp", "smb", "hdfs", "webhdfs"})  # user@host is usual, and no secret
-_CONTAINERS = frozenset({"abfs", "abfss", "az"})  # container@account's host
 _WORDS = "token|sig(?:nature)?|secret|pass(?:word|wd|phrase)?|pwd|key|credentials?|auth(?:orization)?"
 _PARAMETER = re.compile(rf"[?&;#][^=?&;#/]*(?:{_WORDS})[^=?&;#/]*=", re.IGNORECASE)
 
-_SCHEMES = _FOLDERS | _LOGINS | _CONTAINERS | {"s3", "s3a", "gs", "gcs", "tcp", "tls", "ssl", "pravega", "pravegas"}
 _SLIP = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?::(?!//)/?|//)(?![/:])")  # no letter of a drive
 
 REMOVED = "<removed>"
@@ -57,7 +54,7 @@ def _meant(url: str) -> str | None:
     scheme, rest = found[1], url[found.end() :]
     if scheme.lower() == "file":
         return f"file:///{rest}" if ":" in found[0] else None
-    if scheme.lower() not in _SCHEMES and (":" not in found[0] or scheme.lower() not in _of_fsspec()):
+    if scheme.lower() not in KNOWN and (":" not in found[0] or scheme.lower() not in _of_fsspec()):
         return None
     return f"{scheme}://{rest}"
 
@@ -80,7 +77,7 @@ def _credentials(url: str) -> str | None:
 def _in_url(scheme: str, rest: str) -> str | None:
     if re.search(r"::", re.sub(r"\[[^\]]*\]", "", rest)):
         return "several URLs, chained with '::', which are not supported"
-    if scheme in _FOLDERS:
+    if scheme in FOLDERS:
         return "a parameter that looks like a credential" if _PARAMETER.search(rest) else None
     login, marked, _ = rest.rpartition("@")  # a password may have a / in it, and any other mark
     if marked and ":" in login:
@@ -89,7 +86,7 @@ def _in_url(scheme: str, rest: str) -> str | None:
         return "a query string (what comes after '?')"
     if "#" in rest:
         return "a fragment (what comes after '#')"
-    if "@" in rest.partition("/")[0] and scheme not in _LOGINS | _CONTAINERS:
+    if "@" in rest.partition("/")[0] and scheme not in WITH_USER:
         return "a user, or a token, before '@'"
     return None
 

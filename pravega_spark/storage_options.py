@@ -20,7 +20,7 @@ _PASSED_ON = {
     "gs": r"retry_\w+|memmove_max_workers|experimental_\w+",
     "abfs": r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
 }
-"""Options that filesystems of buckets pass on, besides their own."""
+"""Options that filesystems pass on, besides the named parameters of their classes."""
 
 _OURS = {"s3": {"client"}}
 """Options that choose the filesystem, so that none gets them."""

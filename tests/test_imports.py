@@ -26,7 +26,7 @@ LAYERED = {*PACKAGES, "pyspark"}
 WINGS = {
     "chunkstore": (
         "errors port key_locks wrapping measured_store chunk_names checksums boot_clock decoding metrics numbered "
-        "paths bounded_set selftest similarity stamps urls",
+        "paths bounded_set selftest similarity stamps schemes urls",
         "backends",
         "metadata",
         "segments",

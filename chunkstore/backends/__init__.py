@@ -10,16 +10,12 @@ from typing import Any
 from chunkstore.errors import StorageRefused
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import Store
+from chunkstore.schemes import CONTROLLERS, SUPPORTED
 from chunkstore.urls import check_url
-
-_SUPPORTED = (
-    "a folder (a path or file:///…), memory://…, s3://bucket/… (or s3a://…), gs://bucket/… (or gcs://…), "
-    "abfs://container/… (or abfss://…, az://…), or a URL of another filesystem that fsspec knows"
-)
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store at `url`: a path or file:// URL of a folder, memory://, s3://, gs://, abfs://, or any of fsspec's.
+    """The store at `url`: a path, or a URL with a scheme of `chunkstore.schemes` or any other one of fsspec.
 
     `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Of s3://, `client` says
     which client it is: "s3fs", or "obstore" for those that it shares with s3fs. Nothing is requested yet,
@@ -50,7 +46,7 @@ def _adapter(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
         from chunkstore.backends.azure import AzureStore
 
         return AzureStore(place, options)
-    if scheme in ("tcp", "tls", "ssl", "pravega", "pravegas"):
+    if scheme in CONTROLLERS:
         raise StorageRefused(
             f"{scheme}:// names a controller, but there is no broker here: give a folder or a bucket URL"
         )
@@ -80,13 +76,13 @@ def _s3(place: str, options: dict[str, Any]) -> Store:
 def _split(url: str) -> tuple[str, str]:
     """Protocol and the rest; for a folder its absolute path. No URL is echoed: it may hold credentials."""
     if not url or "\0" in url:
-        raise StorageRefused(f"the root is empty or contains a NUL character: give {_SUPPORTED}")
+        raise StorageRefused(f"the root is empty or contains a NUL character: give {SUPPORTED}")
     if found := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url):
         scheme, place = found[1].lower(), url[found.end() :]
     elif url.startswith("file:/"):  # the way Hadoop prints it
         scheme, place = "file", url.removeprefix("file:")
     elif "://" in url:
-        raise StorageRefused(f"chained and other special URLs are not supported as a root: give {_SUPPORTED}")
+        raise StorageRefused(f"chained and other special URLs are not supported as a root: give {SUPPORTED}")
     elif re.fullmatch(r"[\w.-]+:[0-9]+", url):
         scheme, place = "tcp", url  # a controller's host and port; a folder of such a name has a / in front
     else:

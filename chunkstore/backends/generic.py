@@ -43,6 +43,7 @@ from chunkstore.port import (
     joined,
     token_of,
 )
+from chunkstore.schemes import SUPPORTED
 
 _FOLDER_TRIES = 4
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
@@ -352,8 +353,8 @@ def _filesystem_class(protocol: str) -> Any:
         return fsspec.get_filesystem_class(protocol)
     except ValueError:
         raise StorageRefused(
-            f"unknown filesystem {protocol}://; known are folders, s3, s3a, gs, gcs, abfs, abfss, az, sftp, ssh, "
-            f"memory, and what fsspec has a package for; install the package that makes {protocol} known to it"
+            f"unknown filesystem {protocol}://; give {SUPPORTED}, and install the package that makes {protocol} known "
+            "to it"
         ) from None
     except ImportError as error:
         raise StorageRefused(f"{protocol}:// cannot be used here: {error}") from None

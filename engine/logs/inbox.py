@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from chunkstore import Range, StorageError, Store
+from chunkstore import ObjectInfo, Range, StorageError, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metrics import default_metrics
 from engine.errors import InvalidOperation
@@ -164,23 +164,23 @@ class Inbox:
         listed = self._listed(epoch)
         wanted: list[tuple[Address, Range]] = []
         size = 0
-        for address, where in listed[: self._most]:
-            size += where.end - where.start
+        for address, info in listed[: self._most]:
+            size += info.size
             if size > MOST_BYTES and wanted:
                 break
-            wanted.append((address, where))
+            wanted.append((address, Range(info.path, 0, info.size)))
         data = self._store.read_ranges([where for _, where in wanted]) if wanted else []
         read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
         return Found(epoch, began, read, len(wanted) < len(listed))
 
-    def _listed(self, epoch: int) -> list[tuple[Address, Range]]:
+    def _listed(self, epoch: int) -> list[tuple[Address, ObjectInfo]]:
         """What is listed and was not taken in, by owner: those behind the one that was read last come first, so that
         all get their turn."""
-        listed: list[tuple[Address, Range]] = []
+        listed: list[tuple[Address, ObjectInfo]] = []
         for info in self._store.list(inbox_folder(self._container, epoch)):
             address = address_in(info.path)
             if address is not None and address.epoch == epoch and self._is_new(address):
-                listed.append((address, Range(info.path, 0, info.size)))
+                listed.append((address, info))
         reached = self._reached
         return sorted(listed, key=lambda each: (each[0].owner <= reached, each[0].owner, each[0].number))
 

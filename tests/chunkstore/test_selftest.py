@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
@@ -52,6 +54,44 @@ def test_a_filesystem_of_this_process_that_checks_and_then_writes_is_refused(fol
     fsspec.register_implementation("unlocked", _Unlocked, clobber=True)
     with pytest.raises(StorageRefused, match="not exactly one won"):
         self_test(open_store(f"unlocked://{folder}"))
+
+
+class _Folder(DirFileSystem):
+    """A folder of the local disk, as a filesystem that somebody has made. It checks and then writes, and a reader meets
+    objects that change under it."""
+
+    protocol = "checking"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path="/", fs=LocalFileSystem(auto_mkdir=False), **options)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(path) if isinstance(path, str) else [cls._strip_protocol(each) for each in path]
+
+
+def test_objects_that_change_while_they_are_read_are_no_outage(tmp_path: Path) -> None:
+    """Whoever was told to try again would do so for ever."""
+    fsspec.register_implementation("checking", _Folder, clobber=True)
+    with pytest.raises(StorageRefused, match=r"not exactly one won|before they were complete"):
+        self_test(open_store(f"checking://{tmp_path}"))
+
+
+def test_a_reader_that_fails_is_told_when_the_race_was_fair(folder: str) -> None:
+    with pytest.raises(StorageUnavailable):
+        self_test(UnreadableMeanwhile(folder))
+
+
+class UnreadableMeanwhile(MemoryStore):
+    """Does not answer one reader."""
+
+    failed = False
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        if not self.failed:
+            self.failed = True
+            raise StorageUnavailable("the storage did not answer: it is a test")
+        return super().read(path, start, end)
 
 
 @pytest.mark.parametrize("can_append", [True, False])

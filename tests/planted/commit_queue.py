@@ -360,8 +360,8 @@ BREAKAGES = [
     Breakage(
         name="a-thousand-submissions-are-read-before-the-next-frame",
         file="engine/logs/inbox.py",
-        old="        for address, where in listed[: self._most]:\n",
-        new="        for address, where in listed:\n",
+        old="        for address, info in listed[: self._most]:\n",
+        new="        for address, info in listed:\n",
         tests=[f"{_CROWDS}what_many_submit_is_read_in_parts_that_grow"],
     ),
     Breakage(

@@ -214,7 +214,7 @@ def test_lost_connections() -> None:
 @pytest.mark.parametrize(
     ("url", "options", "reason"),
     [
-        ("nonsense://a", {}, "^unknown filesystem nonsense://; known are folders, s3,.*; install the package"),
+        ("nonsense://a", {}, "^unknown filesystem nonsense://; give a folder .*s3://.*, and install the package"),
         ("careful://user:secret@host/a", {}, "holds a user and a password"),
         ("sftp://user:secret@host/a", {}, "holds a user and a password"),
     ],
