@@ -56,7 +56,7 @@ def decode_info(data: bytes) -> SegmentInfo:
         name, length, start, sealed = fields.name(), fields.long(), fields.long(), fields.boolean()
         attributes = dict(_attribute(fields) for _ in range(fields.count(24)))
         if not 0 <= start <= length:
-            raise InvalidData(f"segment {name!r} is said to be [{start}, {length})")
+            raise InvalidData(f"it says that segment {name!r} begins at {start} and ends at {length}")
         return SegmentInfo(name, start, length, sealed, attributes)
 
 

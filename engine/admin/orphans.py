@@ -14,10 +14,14 @@ It is deleted after the garbage delay and after a flush cycle that began later, 
 an object cannot commit it any more. The collector checks again before it deletes. So a writer that names the object at
 the last moment wins, and the sweep can be stopped at any point.
 
-A deleted object is no longer garbage, and still must never be attached. Each way in which a chunk becomes named
-excludes it: appends by the container's fence, which the same append to the log moves (`engine.state.attach_fence`);
-flush cycles by their number, as above; compaction by the collector, which prevents the commit of a chunk that was
-queued as garbage before it was created (`chunkstore.garbage_collector`).
+A deleted object is no longer garbage, and still must never be attached. A chunk becomes named in three ways, and each
+of them refuses such an object:
+
+- an append, by the container's fence, which the append to the log that made the orphan garbage has moved
+  (`engine.state.attach_fence`),
+- a flush cycle, by its number, as above,
+- compaction, by the collector, which prevents the commit of a chunk that was queued as garbage before it was created
+  (`chunkstore.garbage_collector`).
 """
 
 from __future__ import annotations

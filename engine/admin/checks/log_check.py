@@ -254,7 +254,7 @@ class LogCheck:
         )
 
     def _proof(self, addresses: Sequence[int]) -> str:
-        """The proof, from frames behind an absent address, that a frame existed there; "" if there is none.
+        """What shows that there was a frame at the first of these addresses, where no object is now; "" if nothing does.
 
         Only the writer of a frame itself sends another one before the frame is acknowledged, and it has fewer than
         WINDOW frames in flight.
