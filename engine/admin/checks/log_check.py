@@ -254,7 +254,7 @@ class LogCheck:
         )
 
     def _proof(self, addresses: Sequence[int]) -> str:
-        """What shows that there was a frame at the first of these addresses, where no object is now; "" if nothing does.
+        """What shows that there was a frame at the first of these addresses, where no object is now; "" if nothing is.
 
         Only the writer of a frame itself sends another one before the frame is acknowledged, and it has fewer than
         WINDOW frames in flight.
