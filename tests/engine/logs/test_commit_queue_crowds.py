@@ -260,6 +260,7 @@ def test_an_owner_knows_how_long_a_round_trip_takes() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("count", [256, 1000])
 def test_many_hosts_stay_within_what_a_bucket_takes(count: int) -> None:
     outcome = Simulated(count, 1).run(10.0, 10.0)
