@@ -47,6 +47,9 @@ many submitted."""
 ROUND_TIMES = 2
 """See ROUND_TRIPS."""
 
+LONGEST_ROUND = 2.0
+"""Seconds that the last round counts for at most: the storage may have hung, and may hang again."""
+
 ROUND = 3
 """From so many senders by the mailbox on, a frame waits for those that the last one answered."""
 
@@ -133,7 +136,7 @@ class Inbox:
 
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        longest = max(ROUND_TRIPS * round_trip, ROUND_TIMES * self._round)
+        longest = max(ROUND_TRIPS * round_trip, min(ROUND_TIMES * self._round, LONGEST_ROUND))
         return self._came >= OWN_WAIT and self.listing is not None and self._clock() - self._began < longest
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:

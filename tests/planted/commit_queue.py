@@ -374,7 +374,7 @@ BREAKAGES = [
     Breakage(
         name="own-transactions-wait-for-a-short-round-only",
         file="engine/logs/inbox.py",
-        old="        longest = max(ROUND_TRIPS * round_trip, ROUND_TIMES * self._round)\n",
+        old="        longest = max(ROUND_TRIPS * round_trip, min(ROUND_TIMES * self._round, LONGEST_ROUND))\n",
         new="        longest = ROUND_TRIPS * round_trip\n",
         tests=[f"{_CROWDS}own_transactions_of_a_maker_wait_for_a_round_that_takes_long"],
     ),

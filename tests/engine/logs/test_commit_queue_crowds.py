@@ -225,7 +225,7 @@ def test_own_transactions_of_a_maker_wait_for_a_round_that_takes_long() -> None:
         return Future()
 
     inbox = Inbox(store, 0, later, clock)
-    for took in (0.0, 1.0):
+    for took in (0.0, 1.0, 60.0):
         submitted(store, range(CROWD), 1 + int(took))
         inbox.look(1, None)
         clock.now += took
