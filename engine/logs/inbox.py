@@ -48,7 +48,7 @@ ROUND_TIMES = 2
 """See ROUND_TRIPS."""
 
 LONGEST_ROUND = 2.0
-"""Seconds that the last round counts for at most: the storage may have hung, and may hang again."""
+"""Seconds for which they wait at most by ROUND_TIMES: the storage may have hung, and may hang again."""
 
 ROUND = 3
 """From so many senders by the mailbox on, a frame waits for those that the last one answered."""
