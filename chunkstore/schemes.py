@@ -19,7 +19,7 @@ class Scheme(NamedTuple):
 
 
 ADAPTED = (
-    Scheme(("file", "local"), "/…", folder=True),
+    Scheme(("file",), "/…", folder=True),
     Scheme(("memory",), "…", folder=True),
     Scheme(("s3", "s3a"), "bucket/…"),
     Scheme(("gs", "gcs"), "bucket/…"),
@@ -28,14 +28,18 @@ ADAPTED = (
 )
 """Of the backends that have an adapter."""
 
-_OTHERS = (Scheme(("ftp", "smb", "hdfs", "webhdfs"), "host/…", user=True),)
+_ALL = (
+    *ADAPTED,
+    Scheme(("local",), "/…", folder=True),
+    Scheme(("ftp", "smb", "hdfs", "webhdfs"), "host/…", user=True),
+)
 
 CONTROLLERS = frozenset({"tcp", "tls", "ssl", "pravega", "pravegas"})
 """Of a Pravega's controller, which is no root."""
 
-FOLDERS = frozenset(name for scheme in ADAPTED if scheme.folder for name in scheme.names)
-WITH_USER = frozenset(name for scheme in (*ADAPTED, *_OTHERS) if scheme.user for name in scheme.names)
-KNOWN = CONTROLLERS.union(*(scheme.names for scheme in (*ADAPTED, *_OTHERS)))
+FOLDERS = frozenset(name for scheme in _ALL if scheme.folder for name in scheme.names)
+WITH_USER = frozenset(name for scheme in _ALL if scheme.user for name in scheme.names)
+KNOWN = CONTROLLERS.union(*(scheme.names for scheme in _ALL))
 
 
 def _told(scheme: Scheme) -> str:
