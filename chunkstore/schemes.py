@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Scheme(NamedTuple):
     """The schemes of one backend.
 
-    names: the usual one first. place: what follows it, for people. folder: that is a folder's name, which may be odd.
+    names: the usual one first. place: what follows it, for people. folder: what follows it is the path of a folder.
     user: what comes before an '@' is no secret (`user@host`, `container@account's host`).
     """
 

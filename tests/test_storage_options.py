@@ -111,7 +111,9 @@ def test_what_the_client_obstore_takes() -> None:
     open_checked("s3://bucket", {"client": "obstore", "key": SECRET, "client_kwargs": {"region_name": SECRET}})
     with pytest.raises(StorageRefused, match="there is no 'requester_pays': remove it, or the option client"):
         open_checked("s3://bucket", {"client": "obstore", "requester_pays": SECRET})
-    with pytest.raises(StorageRefused, match=re.escape('"s3fs" (without it too) or "obstore"')) as caught:
+    with pytest.raises(
+        StorageRefused, match=re.escape('neither "s3fs", the default of s3://, nor "obstore"')
+    ) as caught:
         open_checked("s3://bucket", {"client": SECRET})
     assert SECRET not in str(caught.value)
 

@@ -70,7 +70,9 @@ def _s3(place: str, options: dict[str, Any]) -> Store:
         from chunkstore.backends.s3_obstore import ObstoreStore
 
         return ObstoreStore(place, options)
-    raise StorageRefused('the storage option client of s3:// is "s3fs" (without it too) or "obstore", nothing else')
+    raise StorageRefused(
+        'storage option client is neither "s3fs", the default of s3://, nor "obstore": give one of these'
+    )
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -273,7 +273,7 @@ def _container(
         with decoding(functools.partial(source.damaged, f"{own}: the entry at offset {entry.offset}")):
             info = decode_info(entry.value or b"")
             if info.name.encode() != entry.key:
-                raise InvalidData(f"it says that it is {info.name!r}, under the key {entry.key!r}")
+                raise InvalidData(f"its key is {entry.key!r}, and its value names segment {info.name!r}")
             infos[info.name] = info
     records = f"{CONTAINERS}storage_metadata_{container}"
     removed = removed_of(source, system[own])

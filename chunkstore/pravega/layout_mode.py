@@ -7,9 +7,9 @@
 | LAYOUT_UPGRADE | new | adopted when they are met; their headers go |
 | INSTALL_NEW | new | all new; nothing is adopted |
 
-The mode is kept with the root, as a row of objects of which the last counts. Each is made by `put_if_absent` under the
-next number, so of two processes that change it at once one sees the other's choice first. The invariant: behind a mode
-of the new layout there is never one of the old.
+The mode is kept with the root, in numbered objects; the one with the highest number counts. Each is created by
+`put_if_absent` under the next number: of two processes that change the mode at once, one fails, reads what the other
+chose, and decides again. The invariant: behind a mode of the new layout there is never one of the old.
 """
 
 from __future__ import annotations

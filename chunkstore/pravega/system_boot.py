@@ -151,7 +151,9 @@ class _Boot:
         following = [file for file in self._files.journals if (file.epoch, file.number) > (epoch, number)]
         due = epoch, number + 1
         if not following:
-            raise self._source.damaged(journal_name(self._container, *due), "it is missing: it follows the snapshot")
+            raise self._source.damaged(
+                journal_name(self._container, *due), "it is missing: a journal must follow the snapshot"
+            )
         for file in following:
             if file.epoch > due[0]:
                 due = file.epoch, 1

@@ -8,7 +8,8 @@ again.
 Chunks that are taken out become a list of their own, under the name of a deleted segment, so that they are one piece of
 garbage however many they are: the queue does not grow with their number.
 
-Whatever is here changes metadata only (S4); objects are made before and collected after (G1).
+This module changes metadata only (S4). Chunks are created before it names them, and collected after it dropped them
+(G1).
 """
 
 from __future__ import annotations

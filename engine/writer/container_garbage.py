@@ -22,10 +22,10 @@ _BATCH = 1000
 class ContainerGarbage(GarbageQueue):
     """The garbage of one container.
 
-    What a transaction of the chunk layer makes garbage is queued by that same transaction. With `announce`, new chunks
-    are queued before they are created. Without it, each transaction that names new chunks must carry an operation of a
-    flush cycle, whose number fences it (see `engine.admin.orphans`). If such a transaction fails, its chunks are queued
-    afterwards; chunks left by a crash are found by the sweep of orphans (F1).
+    A transaction of the chunk layer that makes objects garbage queues them as well, all or nothing. With `announce`,
+    new chunks are queued before they are created. Without it, each transaction that names new chunks must carry an
+    operation of a flush cycle, whose number fences it (see `engine.admin.orphans`). If such a transaction fails, its
+    chunks are queued afterwards; chunks left by a crash are found by the sweep of orphans (F1).
 
     Garbage is collected if it was queued before `before` (ms) by an operation with a number below `covered`. What could
     not be deleted stays in the state for the next collection (G2).

@@ -371,8 +371,8 @@ class StreamManager:
         *,
         replace: bool = False,
     ) -> bool:
-        """Change a stream's policies and tags. What is left out is kept; None is the default of a new stream: one fixed
-        segment, no retention, no tags. Returns True.
+        """Change a stream's policies and tags. An argument that is left out changes nothing; None sets what a new
+        stream has: one fixed segment, no retention, no tags. Returns True.
 
         Unlike `pravega_client`, which resets omitted settings: replace=True does that. Its segments stay as
         they are. Raises StreamSealed.

@@ -244,7 +244,7 @@ class TableReader(DataSourceReader):
                 yield scope, stream, str(number), status, began, record.lease, timeout, size
 
     def _chosen(self, root: Root) -> Iterator[tuple[Container, str]]:
-        """The refreshed containers of the chosen streams, each with the prefix of these streams' names.
+        """Each container that holds a chosen stream, refreshed, with the prefix of its chosen streams' names.
 
         A missing scope or stream is created if the options ask for it, as by every batch read. Raises ScopeNotFound,
         StreamNotFound.

@@ -79,7 +79,10 @@ def test_what_people_see(root: str) -> None:
         (("--scale-kib", "1", "--no-scaling"), "only one of"),
         (("--retain-time", "1s", "--retain-size", "1"), "only one of"),
         (("--retain-time", "1s", "--no-retention"), "only one of"),
-        (("--retain-time-max", "1s"), "--retain-time-max requires --retain-time, the minimum"),
+        (
+            ("--retain-time-max", "1s"),
+            "--retain-time-max is given without --retain-time: a maximum of retention requires a minimum",
+        ),
         (("--no-scaling", "--scale-factor", "2"), "requires --scale-kib"),
     ],
 )

@@ -782,7 +782,10 @@ def test_a_maximum_of_retention_needs_a_minimum_that_is_not_larger(
         f"The maximum of retention, {texts[0]} (option {most!r}), is less than the minimum, {texts[1]} (option "
         f"{least!r}): raise the maximum, or lower the minimum."
     )
-    assert message(**{most: low}) == f"The maximum option {most!r} requires option {least!r}, the minimum: give both."
+    assert (
+        message(**{most: low})
+        == f"option {most!r} is given without option {least!r}: a maximum of retention requires a minimum. Give both."
+    )
     other = RETENTION_BYTES if least == RETENTION_MS else RETENTION_MS
     assert message(**{most: low, other: "9"}).startswith(f"Options {most!r} and {other!r} exclude each other")
 

@@ -141,7 +141,7 @@ def limited_retention(
     least, most = names
     if minimum is None:
         if maximum is not None:
-            raise ValueError(f"The maximum {most} requires {least}, the minimum: give both.")
+            raise ValueError(f"{most} is given without {least}: a maximum of retention requires a minimum. Give both.")
         return None
     if maximum is not None and maximum < minimum:
         raise ValueError(

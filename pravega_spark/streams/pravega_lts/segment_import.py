@@ -197,8 +197,8 @@ class SegmentImport:
             yield
         except BrokenEvent as error:
             raise ArchiveDamaged(
-                f"{self._source.root}: {self._segment.name!r}, {error}. If it is a byte stream, whose bytes are no "
-                "events, say so"
+                f"{self._source.root}: {self._segment.name!r}, {error}. If it belongs to a byte stream, whose "
+                "bytes are no events, name the stream as one: --byte-stream SCOPE/STREAM"
             ) from error
 
     def _check(self) -> None:

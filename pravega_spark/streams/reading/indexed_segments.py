@@ -185,8 +185,8 @@ class IndexedSegments:
         low, starts = self._events_of(segment_id, record)
         if surplus > len(starts):
             raise InvalidIndex(
-                f"{self._what(segment_id)}: from offset {low} to {record.offset} there are {len(starts)} events, and "
-                f"by its counts more than {surplus}"
+                f"{self._what(segment_id)}: {len(starts)} events begin from offset {low} to {record.offset}, "
+                f"but the index counts {surplus} or more there"
             )
         return low + int(starts[len(starts) - surplus])
 
