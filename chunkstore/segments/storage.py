@@ -131,7 +131,13 @@ class ChunkedSegmentStorage:
 
     # -- existence
 
-    def create(self, segment: str, rolling_length: int = 0, start_offset: int = 0) -> None:
+    def create(
+        self,
+        segment: str,
+        rolling_length: int = 0,
+        start_offset: int = 0,
+        with_operations: WithOperations = (),
+    ) -> None:
         """Make an empty segment, whose chunks are full at `rolling_length` bytes (0: never).
 
         It begins at `start_offset`, as if what was before it had been written and truncated. Raises
@@ -150,7 +156,7 @@ class ChunkedSegmentStorage:
         default = self.config.system_rolling_length if is_system else NO_ROLLING
         if self._has_metadata(segment):
             raise StoredSegmentExists(segment)
-        with self._changing(segment) as transaction:
+        with self._changing(segment, with_operations=with_operations) as transaction:
             if transaction.segment(segment) is not None:
                 raise StoredSegmentExists(segment)
             record = StoredSegmentRecord(

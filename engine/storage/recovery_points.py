@@ -7,6 +7,7 @@ else. It corresponds to the snapshots of the system journal (Pravega: SystemJour
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 import immutables
@@ -37,15 +38,18 @@ def folder(container: int) -> str:
     return generation_folder(container, "recovery-points")
 
 
-def write(store: Store, container: int, head: Position, state: State, begun: State) -> None:
+def write(
+    store: Store, container: int, head: Position, state: State, begun: State, skipped: Collection[str] = ()
+) -> None:
     """Write the recovery point of the cycle that began with the state `begun`, and delete older ones.
 
-    state: after the metadata tables were flushed. Cycle numbers are unique, so a recovery point that is written late
-    has a lower number than the newest one and is ignored.
+    state: after the metadata tables were flushed. skipped: the names in LTS of segments that the cycle passed over.
+    Cycle numbers are unique, so a recovery point that is written late has a lower number than the newest one and is
+    ignored.
     """
     number = begun.cycle.number
     path = f"{folder(container)}{number:020d}"
-    store.put(path, checkpoints.encode(container, head, pruned(state, begun)))
+    store.put(path, checkpoints.encode(container, head, pruned(state, begun, skipped)))
     older = [info.path for info in list_numbered(store, folder(container)) if info.path < path]
     if older:
         store.delete(older)
@@ -61,10 +65,11 @@ def delete(store: Store, container: int) -> None:
     store.delete([info.path for info in list_numbered(store, folder(container))])
 
 
-def pruned(state: State, begun: State) -> State:
+def pruned(state: State, begun: State, skipped: Collection[str] = ()) -> State:
     """The part of `state` that the cycle which began with the state `begun` has brought to LTS.
 
-    What was deleted since then still exists in it, and must not be deleted from LTS after a recovery.
+    What was deleted since then still exists in it, and must not be deleted from LTS after a recovery, unless the cycle
+    passed it over (`skipped`).
     """
     tables = {
         name: table._replace(recent=immutables.Map(), size=0, flushed=state.sequence, dropped=table.layout.entries > 0)
@@ -79,7 +84,7 @@ def pruned(state: State, begun: State) -> State:
         segments=SegmentMap(),
         chunks=_chunks(state),
         garbage=_garbage(state, begun),
-        dropped=_dropped(state, begun),
+        dropped=_dropped(state, begun, skipped),
         tables=immutables.Map(tables),
         transients=begun.transients,
         cycle=begun.cycle._replace(complete=True, recovery_point=begun.cycle.sequence),
@@ -93,8 +98,8 @@ def _garbage(state: State, begun: State) -> immutables.Map[str, GarbageEntry]:
     return immutables.Map(chunks | attributes)
 
 
-def _dropped(state: State, begun: State) -> immutables.Map[str, bool]:
-    """The segments in LTS that were dropped because this cycle copied their bytes.
+def _dropped(state: State, begun: State, skipped: Collection[str]) -> immutables.Map[str, bool]:
+    """The segments in LTS that were dropped because this cycle copied their bytes, or passed their segments over.
 
     Those that were dropped before the cycle are deleted by now. Those dropped since belong to segments that the
     recovery point has.
@@ -105,7 +110,7 @@ def _dropped(state: State, begun: State) -> immutables.Map[str, bool]:
         for _, extent in segment.extents
         if isinstance(extent.source, StoredRef)
     }
-    return immutables.Map({storage: True for storage in state.dropped if storage in copied})
+    return immutables.Map(dict.fromkeys([*(storage for storage in state.dropped if storage in copied), *skipped], True))
 
 
 def _chunks(state: State) -> immutables.Map[str, int]:

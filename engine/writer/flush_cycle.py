@@ -120,7 +120,8 @@ class FlushCycle:
                 METADATA: Dirty.of(state, METADATA).plus({**records, **dict.fromkeys(segments.skipped)}),
             }
         )
-        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)
+        skipped = segments.skipped.values()
+        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state, skipped)
         context.log.commit([EndCycle(self._number)])
         self._evict()
 

@@ -15,7 +15,6 @@ from chunkstore.segments.errors import (
     ConcurrentModification,
     SegmentError,
     StorageNotPrimary,
-    StoredSegmentExists,
     StoredSegmentNotFound,
 )
 from chunkstore.segments.storage import ChunkedSegmentStorage
@@ -35,8 +34,8 @@ class SegmentFlush:
     strict: raise if a segment is deleted before it is flushed; otherwise it is skipped.
 
     moved: bytes written to LTS. storages: the names in LTS of the segments that this cycle wrote. marked: the segments
-    whose start and seal this cycle recorded in LTS. skipped: the segments that were deleted meanwhile. stopped: no
-    further step is begun.
+    whose start and seal this cycle recorded in LTS. skipped: the segments that were deleted meanwhile, with the names
+    that they have, or would have, in LTS. stopped: no further step is begun.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class SegmentFlush:
         self.moved = 0
         self.storages: dict[str, str] = {}
         self.marked: set[str] = set()
-        self.skipped: set[str] = set()
+        self.skipped: dict[str, str] = {}
         self.stopped = False
         self._context = context
         self._state = state
@@ -55,38 +54,28 @@ class SegmentFlush:
 
     def flush(self, segment: Segment) -> None:
         """Write a segment's content to LTS."""
-        storage, known = segment.storage, bool(segment.storage)
         try:
-            storage = storage or self._create(segment)
+            storage = segment.storage or self._create(segment)
             for step in steps_of(segment, self._state):
                 self._check_not_stopped()
                 self._flush_step(segment, storage, step)
                 self.moved += step.end - step.offset
-                known = True  # the state names it, so deleting or merging the segment takes care of it
             self.storages[segment.name] = storage
         except (SegmentError, FlushOvertaken, SegmentNotFound) as error:
             cause = self._explained(segment, error) if isinstance(error, SegmentError) else error
-            if storage and not known:
-                self._delete_abandoned(segment, storage)
             if self._strict or not isinstance(cause, SegmentNotFound):
                 raise cause from error
-            self.skipped.add(segment.name)
+            self.skipped[segment.name] = segment.storage or _storage_of(segment)
 
     def _check_not_stopped(self) -> None:
         if self.stopped:
             raise FlushOvertaken(f"flush cycle {self._number} was stopped")
 
-    def _delete_abandoned(self, segment: Segment, storage: str) -> None:
-        """Delete what was begun in LTS if no later cycle will continue it: the segment is deleted or truncated."""
-        now = self._context.segments.infos([segment.name])[segment.name]
-        if now is None or now.id != segment.id or (not now.storage and now.storage_length > segment.storage_length):
-            with contextlib.suppress(SegmentError):  # another process may delete it too
-                self._segments.delete(storage)
-
     def _create(self, segment: Segment) -> str:
-        storage = storage_name(segment.name, segment.id, segment.storage_length)
-        with contextlib.suppress(StoredSegmentExists):  # created by a cycle that stopped after it
-            self._segments.create(storage, flush_steps.MAX_CHUNK, segment.storage_length)
+        """Create an empty segment in LTS. The state names it from then on, so it goes with its segment."""
+        storage, offset = _storage_of(segment), segment.storage_length
+        named = RecordFlush(self._number, segment.name, storage, offset, offset)
+        self._segments.create(storage, flush_steps.MAX_CHUNK, offset, with_operations=[named])
         return storage
 
     def _flush_step(self, segment: Segment, storage: str, step: FlushStep) -> None:
@@ -154,3 +143,8 @@ class SegmentFlush:
             self._context.log.commit([deletion])
         except (ConcurrentModification, StorageNotPrimary) as error:  # another cycle deletes it too
             raise FlushOvertaken(str(error)) from error
+
+
+def _storage_of(segment: Segment) -> str:
+    """The name in LTS of a segment that is not there yet."""
+    return storage_name(segment.name, segment.id, segment.storage_length)

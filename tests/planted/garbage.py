@@ -102,17 +102,6 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="a-recovery-point-comes-after-the-end-of-its-cycle",
-        file="engine/writer/flush_cycle.py",
-        old="""        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)
-        context.log.commit([EndCycle(self._number)])
-""",
-        new="""        context.log.commit([EndCycle(self._number)])
-        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)
-""",
-        tests=["tests/engine/storage/test_recovery.py::test_a_cycle_is_not_over_before_its_recovery_point_is_there"],
-    ),
-    Breakage(
         name="a-url-is-opened-whatever-it-holds",
         file="chunkstore/backends/__init__.py",
         old="    check_url(url)\n",

@@ -498,13 +498,6 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="begun-is-abandoned-though-used",
-        file="engine/writer/segment_flush.py",
-        old="            if storage and not known:\n",
-        new="            if storage:\n",
-        tests=["tests/engine/containers/test_flushes.py::test_what_is_merged_while_it_is_flushed_stays_in_lts"],
-    ),
-    Breakage(
         name="sealed-with-the-truncation",
         file="engine/writer/segment_flush.py",
         old="        mark = RecordStoredBounds(self._number, segment.name, storage, start, segment.stored_sealed)\n",

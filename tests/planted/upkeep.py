@@ -5,6 +5,8 @@ from tests.planted import Breakage
 _TESTS = "tests/engine/containers/test_upkeep.py::"
 _TIDY = [f"{_TESTS}test_processes_that_commit_once_keep_a_root_tidy"]
 
+_KILLED = "tests/engine/writer/test_killed_flushes.py"
+
 BREAKAGES = [
     Breakage(
         name="close-stops-the-flush",
@@ -143,15 +145,34 @@ BREAKAGES = [
     Breakage(
         name="the-recovery-point-comes-after-the-end-of-its-cycle",
         file="engine/writer/flush_cycle.py",
-        old=(
-            "        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)\n"
-            "        context.log.commit([EndCycle(self._number)])\n"
-        ),
-        new=(
-            "        context.log.commit([EndCycle(self._number)])\n"
-            "        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state)\n"
-        ),
-        tests=[f"{_TESTS}test_the_recovery_point_of_a_complete_cycle_is_there"],
+        old="""        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state, skipped)
+        context.log.commit([EndCycle(self._number)])
+""",
+        new="""        context.log.commit([EndCycle(self._number)])
+        recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state, skipped)
+""",
+        tests=["tests/engine/storage/test_recovery.py::test_a_cycle_is_not_over_before_its_recovery_point_is_there"],
+    ),
+    Breakage(
+        name="the-state-does-not-name-what-a-flush-begins-in-lts",
+        file="engine/writer/segment_flush.py",
+        old="flush_steps.MAX_CHUNK, offset, with_operations=[named])",
+        new="flush_steps.MAX_CHUNK, offset)",
+        tests=[_KILLED],
+    ),
+    Breakage(
+        name="a-merged-segment-that-is-empty-in-lts-stays-there",
+        file="engine/state/changes/segment_changes.py",
+        old="    if not source.storage_length:\n        _drop_storage(draft, source)\n",
+        new="",
+        tests=[_KILLED],
+    ),
+    Breakage(
+        name="a-recovery-does-not-delete-what-its-cycle-passed-over",
+        file="engine/storage/recovery_points.py",
+        old="in copied), *skipped], True))",
+        new="in copied)], True))",
+        tests=[_KILLED],
     ),
     Breakage(
         name="a-cycle-that-others-are-faster-than-makes-all-pause",

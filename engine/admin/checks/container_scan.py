@@ -257,7 +257,7 @@ class ContainerScanner:
         if expected is None:
             unknown = active and self.complete and record.name not in self._state.dropped
             size = record.length - record.start_offset
-            if unknown and size:
+            if unknown:
                 yield Problem(
                     record.name,
                     f"LTS has {size} bytes of a segment that its container does not know",

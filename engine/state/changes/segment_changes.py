@@ -135,6 +135,8 @@ def merge(draft: StateDraft, op: ops.MergeSegment) -> int:
     check_created(draft, op.target, header, 0)
     add_references(draft, header)
     draft.keep(_extended(draft, target, [*header, *_content_of(source)], attributes))
+    if not source.storage_length:
+        _drop_storage(draft, source)
     _drop(draft, source)
     return target.length
 
@@ -216,6 +218,6 @@ def _delete_transient(draft: StateDraft, name: str, before: int = MAX_VALUE) -> 
 def _content_of(segment: Segment) -> list[Extent]:
     """All of a segment's content as extents: one for its content in LTS, then its own."""
     extents = [extent for _, extent in segment.extents]
-    if segment.storage:
+    if segment.storage_length:
         return [Extent(StoredRef(segment.storage), 0, segment.storage_length, b""), *extents]
     return extents
