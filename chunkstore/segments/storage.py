@@ -6,8 +6,9 @@ carries the epoch of its owner (S4): an instance of an earlier epoch is refused,
 not. Only the instance that made a chunk adds to it, and no longer once anything about it went wrong. So whatever a
 failed, slow or overtaken instance still writes lies beyond what counts, or in chunks that nothing names.
 
-Garbage is queued before it exists (G1, see `chunkstore.metadata.garbage_queue`). Truncation and deletion change
-metadata only; the collector deletes the chunks later (F2).
+Its garbage queue decides whether a new chunk is queued before it is created, or only if its transaction fails (G1, see
+`chunkstore.metadata.garbage_queue`). Truncation and deletion change metadata only; the collector deletes the chunks
+later (F2).
 """
 
 from __future__ import annotations

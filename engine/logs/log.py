@@ -109,7 +109,7 @@ class Put(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The content of a repair frame: the address of the damaged frame, and the container's horizon then (ms).
+    """The content of a repair frame: the address of the damaged frame, and the container's attach fence then (ms).
 
     skipped: None if the frame fails its checks: it is void, and so are the frames that depend on it. Otherwise it is
     live, and these of its transactions, by their places, have no effect, as they cannot be decoded or applied.
@@ -304,7 +304,8 @@ class Log:
             flight.future = _INLINE.submit(self._put, address, data)
 
     def settle(self) -> Flight:
-        """Wait for the first frame in flight: it is live from now on (W3).
+        """Wait for the first frame in flight. When this returns, the frame is live (W3): it was created, and nothing at
+        its address had been deleted before (W7, `_trust`).
 
         Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7), RootReplaced (it is in
         no root any more, P4) or OutcomeUnknown; the flights are then still there for `drop`.
@@ -316,9 +317,9 @@ class Log:
             self._trips.append(took)
             self.round_trip = median_low(self._trips)  # so that one slow answer delays no other frame
         try:
-            # A lost race too: our frame may have been there, and deleted since.
             if stamp is None and self._clock() - self._stamped > self._grace / LOOKED_AT:
                 stamp = self._stamp_of(self._path(flight.position.address))
+            # After a lost race too: our frame may have been there, and deleted since.
             self._trust(flight.position.address, stamp)
             self._recognise()
         except RootReplaced:
@@ -574,7 +575,8 @@ class Log:
             return math.inf
 
     def _trust(self, address: int, stamp: float | None) -> None:
-        """Called after a request for `address`, before its answer is trusted.
+        """Called after a request for `address`, before its answer is trusted. If the proof of the head is old and a
+        checkpoint covers the address, a frame may have been there and been deleted: raises LogMoved.
 
         stamp: the storage's time in the answer, None if that had none. A hypervisor may have stopped this host with all
         of its clocks, but not the storage's clock: if that has advanced by much since the proof, the proof is stale.
@@ -585,8 +587,8 @@ class Log:
         newest = self.log_start()
         if address < newest:
             raise LogMoved(
-                f"container {self.container}: address {address} was touched after a pause of more than "
-                f"{self._grace / STOPPED:g} s, and the log now starts at {newest}"
+                f"container {self.container}: address {address} was used when the log's end had last been seen more "
+                f"than {self._grace / STOPPED:g} s before, and the log now starts at {newest}"
             )
 
     def _recognise(self) -> None:

@@ -41,8 +41,8 @@ def applied(
     in the last transaction. Arguments and errors are those of `apply_frame`."""
     path = frame_path(container, frame.position.address)
     if frame.kind is Kind.REPAIR:
-        horizon = max(state.min_attach_time, repair_of(frame, path).min_attach_time)
-        return state._replace(min_attach_time=horizon), None
+        fence = max(state.min_attach_time, repair_of(frame, path).min_attach_time)
+        return state._replace(min_attach_time=fence), None
     if skipped is not None:
         return _without(state, frame, skipped, container), carried_in(frame)
     remedy = (

@@ -25,7 +25,7 @@ class ContainerGarbage(GarbageQueue):
     A transaction of the chunk layer that makes objects garbage queues them as well, all or nothing. With `announce`,
     new chunks are queued before they are created. Without it, each transaction that names new chunks must carry an
     operation of a flush cycle, whose number fences it (see `engine.admin.orphans`). If such a transaction fails, its
-    chunks are queued afterwards; chunks left by a crash are found by the sweep of orphans (F1).
+    chunks are queued afterwards; chunks left by a crash are found by the sweep of orphans (G1).
 
     Garbage is collected if it was queued before `before` (ms) by an operation with a number below `covered`. What could
     not be deleted stays in the state for the next collection (G2).

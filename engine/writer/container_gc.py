@@ -26,8 +26,8 @@ def collect_garbage(context: FlushContext, now: float, delay: float, covered: in
     deleted.
 
     Only garbage from before the last complete flush cycle began is collected (F2). now: the storage's time, seconds
-    since the epoch. covered: garbage of operations with lower numbers is that old by other clocks too (see `witness`).
-    Several processes may collect at the same time.
+    since the epoch. covered: garbage of operations with lower numbers is that old by other clocks too (see
+    `engine.logs.age_evidence`). Several processes may collect at the same time.
     """
     before = int((now - delay) * 1000)
     _redate(context, now)

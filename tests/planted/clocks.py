@@ -62,7 +62,7 @@ BREAKAGES = [
         file="engine/logs/log.py",
         old="return Put(outcome, noted.latest)",
         new="return Put(outcome, None)",
-        tests=[f"{_STOPPED}a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged"],
+        tests=[f"{_STOPPED}a_frame_of_a_stopped_host_behind_a_truncation_point_is_not_acknowledged"],
     ),
     Breakage(
         name="a-frame-is-stamped-before-it-is-linked",
@@ -93,11 +93,11 @@ BREAKAGES = [
         tests=[f"{_POWER}what_was_told_survives_a_power_failure"],
     ),
     Breakage(
-        name="frames-deleted-behind-a-boundary-that-is-not-durable",
+        name="frames-deleted-behind-a-truncation-point-that-is-not-durable",
         file="engine/logs/truncation.py",
         old="    store.sync(checkpoints_folder(container))  # their makers may have died before that\n",
         new="",
-        tests=[f"{_POWER}frames_are_deleted_behind_durable_boundaries_only"],
+        tests=[f"{_POWER}frames_are_deleted_behind_durable_truncation_points_only"],
     ),
     Breakage(
         name="opened-at-a-checkpoint-that-is-not-durable",

@@ -86,7 +86,7 @@ BREAKAGES = [
         tests=["tests/engine/logs/test_checkpoint_size.py::test_a_damaged_part_is_named"],
     ),
     Breakage(
-        name="truncation-knows-an-older-state-than-its-boundary",
+        name="truncation-knows-an-older-state-than-its-truncation-point",
         file="engine/containers/maintenance_tasks.py",
         old="""        covered = self._observed_before(grace).address
         now = self._log_clock.agreed("the log is not truncated")
@@ -98,7 +98,7 @@ BREAKAGES = [
         return truncate_log(self._context.stores.log, self._number, lambda: known, grace, now, covered)
 """,
         tests=[
-            "tests/engine/containers/test_flushes.py::test_a_truncation_that_sleeps_knows_of_all_that_the_boundary_covers"
+            "tests/engine/containers/test_flushes.py::test_a_truncation_that_sleeps_knows_of_all_that_the_truncation_point_covers"
         ],
     ),
     Breakage(

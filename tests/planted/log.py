@@ -1,4 +1,4 @@
-"""Breakages of the write-ahead log: who believes what, when, and in which order (W1 to W9)."""
+"""Breakages of the write-ahead log: who believes what, when, and in which order (W1 to W8)."""
 
 from tests.planted import Breakage
 

@@ -167,11 +167,11 @@ BREAKAGES = [
         tests=["tests/chunkstore/backends/test_local.py::test_who_has_only_read_notices_that_the_storage_is_gone"],
     ),
     Breakage(
-        name="a-boundary-that-is-gone-is-none",
+        name="a-truncation-point-that-is-gone-is-none",
         file="engine/logs/log.py",
         old="        if newest < self._log_start:\n            raise",
         new="        if newest < -1:\n            raise",
-        tests=["tests/engine/logs/test_log.py::test_a_boundary_that_is_gone_is_no_proof"],
+        tests=["tests/engine/logs/test_log.py::test_a_truncation_point_that_is_gone_is_no_proof"],
     ),
     Breakage(
         name="a-repeated-copy-is-not-synced",

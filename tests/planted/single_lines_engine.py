@@ -11,11 +11,13 @@ BREAKAGES = [
         tests=["tests/engine/containers/test_flushes.py::test_what_is_truncated_within_is_not_taken_over_as_a_whole"],
     ),
     Breakage(
-        name="boundary-listed-once",
+        name="truncation-point-listed-once",
         file="engine/logs/log.py",
         old="            newest = self._listed_log_start()  # a listing may miss",
         new="            pass  # a listing may miss",
-        tests=["tests/engine/logs/test_log.py::test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost"],
+        tests=[
+            "tests/engine/logs/test_log.py::test_a_truncation_point_that_is_replaced_while_it_is_listed_is_not_lost"
+        ],
     ),
     Breakage(
         name="append-in-flight-not-sent",
@@ -208,7 +210,7 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="horizon-for-known-length",
+        name="attach-fence-for-known-length",
         file="engine/state/changes/chunk_references.py",
         old="    if created_at < draft.min_attach_time:\n",
         new="    if created_at and created_at < draft.min_attach_time:\n",
@@ -226,11 +228,11 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="horizon-goes-back",
+        name="attach-fence-goes-back",
         file="engine/state/changes/chunk_references.py",
         old="    draft.min_attach_time = max(draft.min_attach_time, op.min_attach_time)\n",
         new="    draft.min_attach_time = op.min_attach_time\n",
-        tests=["tests/engine/state/test_garbage.py::test_the_horizon_never_moves_back"],
+        tests=["tests/engine/state/test_garbage.py::test_the_attach_fence_never_moves_back"],
     ),
     Breakage(
         name="garbage-attached-again",
@@ -279,16 +281,16 @@ BREAKAGES = [
         tests=["tests/engine/state/test_operations.py::test_two_versions_that_go_on_from_one_do_not_meet"],
     ),
     Breakage(
-        name="log-truncated-at-its-boundary",
+        name="log-truncated-at-its-truncation-point",
         file="engine/logs/truncation.py",
         old="if address_of(info.path) < limit]",
         new="if address_of(info.path) <= limit]",
         tests=[
-            "tests/engine/logs/test_stopped_hosts.py::test_the_frame_at_the_boundary_stays_when_the_log_is_truncated"
+            "tests/engine/logs/test_stopped_hosts.py::test_the_frame_at_the_truncation_point_stays_when_the_log_is_truncated"
         ],
     ),
     Breakage(
-        name="boundary-deleted-too",
+        name="truncation-point-deleted-too",
         file="engine/logs/truncation.py",
         old="    doomed = old[:-1]\n",
         new="    doomed = old\n",
@@ -299,7 +301,9 @@ BREAKAGES = [
         file="engine/logs/truncation.py",
         old="    return min(addresses, default=None)\n",
         new="    return next(addresses, None)\n",
-        tests=["tests/engine/containers/test_flushes.py::test_the_log_keeps_what_is_not_flushed_even_below_a_boundary"],
+        tests=[
+            "tests/engine/containers/test_flushes.py::test_the_log_keeps_what_is_not_flushed_even_below_a_truncation_point"
+        ],
     ),
     Breakage(
         name="repair-of-another-frame",
@@ -386,9 +390,9 @@ BREAKAGES = [
         ],
     ),
     Breakage(
-        name="repair-keeps-the-horizon",
+        name="repair-keeps-the-attach-fence",
         file="engine/logs/replay.py",
-        old="        return state._replace(min_attach_time=horizon), None\n",
+        old="        return state._replace(min_attach_time=fence), None\n",
         new="        return state, None\n",
         tests=["tests/engine/admin/test_orphans.py::test_a_repair_gives_up_what_nobody_knows_of"],
     ),

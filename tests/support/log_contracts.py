@@ -210,7 +210,7 @@ class LogContract:
 
     # -- W7: addresses are deleted
 
-    def test_a_boundary_covers_what_a_sleeper_sees(self, store: Store) -> None:
+    def test_a_truncation_point_covers_what_a_sleeper_sees(self, store: Store) -> None:
         now = 0.0
         sleeper = open_log(store, grace=10.0, clock=lambda: now)
         writer = open_log(store)
@@ -225,7 +225,7 @@ class LogContract:
         append(newcomer, b"3")
         assert metas(writer.follow()) == [b"3"]
 
-    def test_a_boundary_covers_what_a_message_points_a_sleeper_to(self, store: Store) -> None:
+    def test_a_truncation_point_covers_what_a_message_points_a_sleeper_to(self, store: Store) -> None:
         """It sleeps while it reads what another process says to be durable."""
         now = 0.0
 

@@ -367,7 +367,7 @@ class Process:
         return True
 
     def checkpoint(self) -> None:
-        """Make the checkpoint object of the frame that was settled last: the boundary of all frames before it."""
+        """Make the checkpoint object of the frame that was settled last, which covers all frames before it."""
         data = os.urandom(TOKEN) + msgpack.packb([list(self.log.head), self.applied])
         try:
             self._store.put_if_absent(checkpoint_path(0, self.log.head.address), data)
@@ -392,8 +392,8 @@ class Truncator:
         """Truncate."""
         try:
             now = self._store.clock()
-            boundaries = EVERYTHING.address
-            deleted = truncate_log(self._store, 0, lambda: EVERYTHING_FLUSHED, self._grace, now, boundaries)
+            covered = EVERYTHING.address
+            deleted = truncate_log(self._store, 0, lambda: EVERYTHING_FLUSHED, self._grace, now, covered)
             self.world.truncated += deleted
         except StorageUnavailable:
             return

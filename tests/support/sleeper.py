@@ -3,7 +3,7 @@
 It opens container 0 of ROOT and appends to segment "s". WHEN is "before" or "after": then, seen from the put of the
 frame, it prints the frame's path and waits for a line; whoever started it has time to stop it. In the end it prints
 what became of this append and of a second one, as JSON: an offset, or the name of the error. With a further argument
-"trusting" it leaves out the look at the boundary (W7).
+"trusting" it leaves out the look at the truncation point (W7).
 """
 
 from __future__ import annotations

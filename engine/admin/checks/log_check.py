@@ -245,7 +245,7 @@ class LogCheck:
         after = frame_path(self._container, address)
         listed = list_numbered(self._store, frames_folder(self._container), after, 2 * WINDOW)
         proof = self._proof([address_of(info.path) for info in listed]) if listed else ""
-        if not proof or self._read(address, 1)[0] is not None or self._boundary() > address:
+        if not proof or self._read(address, 1)[0] is not None or self._log_start() > address:
             return
         yield Problem(
             after,
@@ -277,7 +277,7 @@ class LogCheck:
                 return f"{row} frames of one process follow it"
         return ""
 
-    def _boundary(self) -> int:
+    def _log_start(self) -> int:
         listed = self._checkpoints()
         return address_of(listed[-1].path) if listed else -1
 

@@ -59,7 +59,9 @@ def test_a_container_whose_listing_failed_is_not_opened_empty(failure: type[Exce
         container.append("s/a", b"acknowledged")
         container.truncate("s/a", 12)
         container.checkpoint()
-        assert truncate_log(store, 0, container.refresh, -1000.0, store.clock(), 10**9), "frames outlive the boundary"
+        assert truncate_log(store, 0, container.refresh, -1000.0, store.clock(), 10**9), (
+            "frames outlive the truncation point"
+        )
     for calls_before in range(6):
         Shaky.failures[:] = [*[None] * calls_before, failure()]
         try:

@@ -202,7 +202,7 @@ def test_what_was_given_up_and_collected_cannot_be_attached(simulation: Simulati
     assert_healthy(simulation)
 
 
-def test_the_horizon_allows_for_clocks_that_differ(simulation: Simulation) -> None:
+def test_the_attach_fence_allows_for_clocks_that_differ(simulation: Simulation) -> None:
     """A writer's clock may be ahead; what is begun after the sweep is never refused."""
     container, now = simulation.open(), simulation.store.now
     unattached(simulation.store)
@@ -298,12 +298,12 @@ def test_a_recovery_gives_up_what_nobody_knows_of(simulation: Simulation) -> Non
     simulation.advance(2 * AGE)
     root = SimulatedRoot(simulation)
     expire_orphans(root, found(root))
-    horizon = root.container(0).state.min_attach_time
-    assert horizon == found(root).min_attach_time > made
+    fence = root.container(0).state.min_attach_time
+    assert fence == found(root).min_attach_time > made
     recovery.recover(simulation.stores, 0, force=True)
     recovered = simulation.open()
     assert extent.source not in recovered.state.garbage
-    assert recovered.state.min_attach_time >= horizon
+    assert recovered.state.min_attach_time >= fence
     with pytest.raises(ChunksExpired):
         recovered.commit([Append("s", (extent,), created_at=made)])
     simulation.advance(1)

@@ -83,7 +83,7 @@ def test_a_folders_log_is_truncated_when_the_time_has_passed() -> None:
     container.flush()
     container.checkpoint()
     host.advance(GRACE + 1)
-    assert container.truncate_log() == 0, "nobody has seen the boundary before"
+    assert container.truncate_log() == 0, "nobody has seen the truncation point before"
     host.advance(GRACE - 1)
     assert host.open().truncate_log() == 0
     host.advance(2)

@@ -101,7 +101,7 @@ def attach(segment: str, extents: Sequence[Extent], offset: int | None = None, *
 
 
 MADE = 5
-"""When chunks were begun, and the horizon of a sweep."""
+"""When chunks were begun, and the attach fence of a sweep."""
 
 SHARED = ("chunks/shared", (letters(90, 1), letters(70, 2), letters(33, 3)))
 SINGLE = ("chunks/single", (letters(200, 4),))

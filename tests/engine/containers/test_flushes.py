@@ -79,7 +79,7 @@ def test_an_attached_chunk_that_was_let_go_is_deleted_after_the_delay() -> None:
     assert content(simulation.open(), "s/a") == b"2"
 
 
-def test_the_log_keeps_what_is_not_flushed_even_below_a_boundary() -> None:
+def test_the_log_keeps_what_is_not_flushed_even_below_a_truncation_point() -> None:
     """Also where a merge has put older frames behind younger ones."""
     simulation = Simulation()
     container = simulation.open()
@@ -104,7 +104,7 @@ def test_the_log_keeps_what_is_not_flushed_even_below_a_boundary() -> None:
 def goes_on_while_asleep(
     simulation: Simulation, container: Container, asleep_at: int, number: int, request: Request
 ) -> None:
-    """Before that request of somebody else a boundary is made behind what is not flushed, and comes of age."""
+    """Before that request of somebody else a truncation point is made behind what is not flushed, and comes of age."""
     if number == asleep_at:
         container.append("s/a", b"not flushed")
         container.checkpoint()
@@ -113,8 +113,8 @@ def goes_on_while_asleep(
             simulation.advance(700)
 
 
-def test_a_truncation_that_sleeps_knows_of_all_that_the_boundary_covers() -> None:
-    """Its state is newer than the boundary that it goes by: else it would miss what was appended before that."""
+def test_a_truncation_that_sleeps_knows_of_all_that_the_truncation_point_covers() -> None:
+    """Its state is newer than the truncation point that it uses, so it knows what was appended before that."""
     asleep_at = 0
     while True:
         asleep_at += 1
@@ -133,7 +133,7 @@ def test_a_truncation_that_sleeps_knows_of_all_that_the_boundary_covers() -> Non
     assert asleep_at > 3
 
 
-def test_the_log_is_not_truncated_before_its_boundary_is_old_by_the_stores_clock() -> None:
+def test_the_log_is_not_truncated_before_its_truncation_point_is_old_by_the_stores_clock() -> None:
     simulation = Simulation()
     container = simulation.open()
     container.create_segment("s/a")

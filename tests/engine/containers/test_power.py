@@ -169,8 +169,8 @@ def test_what_was_told_survives_a_power_failure(
     assert point > 100
 
 
-def test_frames_are_deleted_behind_durable_boundaries_only(memory: Path) -> None:
-    """Who made the boundary was killed at each call; who truncates had opened the container before."""
+def test_frames_are_deleted_behind_durable_truncation_points_only(memory: Path) -> None:
+    """Who made the truncation point was killed at each call; who truncates had opened the container before."""
     deleted, settings = 0, replace(SETTINGS, checkpoint_frames=1000)  # a second checkpoint would hide it
     for point in count(1):
         disk = Disk(str(memory / str(point)))

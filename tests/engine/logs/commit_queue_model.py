@@ -244,7 +244,7 @@ class State(NamedTuple):
     """Processes, storage and callers at one moment.
 
     store: the frames that exist, by address. chain: all frames that ever were live. late: frames whose requests may
-    still take effect, though no process waits for them. inbox: all submissions that were ever sent. boundary: the
+    still take effect, though no process waits for them. inbox: all submissions that were ever sent. log_start: the
     address of the checkpoint. left: the faults that may still happen. wrong: a process believed a frame that is void.
     """
 
@@ -252,7 +252,7 @@ class State(NamedTuple):
     chain: tuple[Frame, ...]
     late: tuple[Frame, ...]
     inbox: tuple[Submission, ...]
-    boundary: int
+    log_start: int
     processes: tuple[Process, ...]
     reports: tuple[Report, ...]
     left: Faults
@@ -418,7 +418,7 @@ class Model:
             chain=state.chain,
             late=(),
             inbox=(),
-            boundary=state.boundary,
+            log_start=state.log_start,
             processes=(process._replace(frames=PROGRESS),),
             reports=(),
             left=Faults(),
@@ -529,11 +529,11 @@ class Model:
         up = [process for process in state.processes if process.mode == _UP]
         if (
             state.left.truncations
-            and newest > state.boundary
+            and newest > state.log_start
             and all(process.slept or process.next > newest for process in up)
         ):
             store = tuple(frame for frame in state.store if frame.identity.address >= newest)
-            after = _spent(state, "truncations")._replace(store=store, boundary=newest)
+            after = _spent(state, "truncations")._replace(store=store, log_start=newest)
             yield Step(_STORAGE, "the log is truncated", None, after)
 
     # --- owners ------------------------------------------------------------------------------------------------------
@@ -690,7 +690,7 @@ class Model:
             yield from self._refusals(state, at, process)
         elif flights[0].status == _LANDED or all(flight.status != _SENT for flight in flights):
             frame = flights[0].frame
-            if process.slept and frame.identity.address < state.boundary:
+            if process.slept and frame.identity.address < state.log_start:
                 yield self._start_over(state, at, process)
             elif flights[0].status == _LANDED:
                 yield self._settle(state, at, process, frame)
@@ -700,7 +700,7 @@ class Model:
 
     def _readings(self, state: State, at: int, process: Process) -> Iterator[Step]:
         """A process reads the next address."""
-        if process.slept and process.next < state.boundary:
+        if process.slept and process.next < state.log_start:
             yield self._start_over(state, at, process)
             return
         for frame in state.store:
@@ -832,7 +832,7 @@ def _late(state: State, flights: Iterable[Flight]) -> tuple[Frame, ...]:
 
 def _opened(state: State, process: Process) -> Process:
     """A process that has opened the log from the checkpoint."""
-    head = max(place for place, frame in enumerate(state.chain) if frame.identity.address <= state.boundary)
+    head = max(place for place, frame in enumerate(state.chain) if frame.identity.address <= state.log_start)
     return process._replace(mode=_UP, head=head, next=state.chain[head].identity.address + 1, slept=False)
 
 

@@ -191,8 +191,8 @@ def test_a_state_of_any_size_has_a_checkpoint() -> None:
     simulation, container = in_parts()
     container.checkpoint()
     assert len(paths(simulation, PARTS)) > 5
-    [boundary] = paths(simulation, "_system/containers/0/checkpoints/")
-    assert simulation.store.stat(boundary).size < 2000
+    [checkpoint] = paths(simulation, "_system/containers/0/checkpoints/")
+    assert simulation.store.stat(checkpoint).size < 2000
     for path in paths(simulation, "_system/containers/0/wal/"):
         simulation.store.delete([path])
     other = simulation.open()
@@ -229,8 +229,8 @@ def test_a_crash_anywhere_leaves_a_checkpoint_or_parts_that_the_truncation_delet
         other.checkpoint()
         simulation.advance(601)
         other.truncate_log()
-        [boundary] = paths(simulation, "_system/containers/0/checkpoints/")
-        address = boundary.rpartition("/")[2]
+        [checkpoint] = paths(simulation, "_system/containers/0/checkpoints/")
+        address = checkpoint.rpartition("/")[2]
         kept = paths(simulation, PARTS)
         assert kept and all(path.startswith(PARTS + address) for path in kept)
         assert simulation.open().state == other.state

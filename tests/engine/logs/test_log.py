@@ -200,7 +200,7 @@ def test_reading_many_at_once_may_be_too_much(store: SimulatedStore) -> None:
 
 
 class Sleeper:
-    """A log whose clock the test sets, on a store of which frames 0 to 4 are deleted behind a boundary at 5."""
+    """A log whose clock the test sets, on a store of which frames 0 to 4 are deleted behind a truncation point at 5."""
 
     def __init__(self, store: Store, plan: Plan | None = None, timeout: float = 60.0) -> None:
         self.now = 0.0
@@ -230,7 +230,7 @@ def test_a_create_at_a_deleted_address_is_not_acknowledged(store: SimulatedStore
     raised(LogMoved, sleeper.log.settle)
 
 
-def test_a_boundary_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
+def test_a_truncation_point_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
     """Another storage lies where the log was: that nothing covers the address there says nothing."""
     sleeper = Sleeper(store)
     store.put_if_absent(checkpoint_path(0, 5), bytes(24))
@@ -242,7 +242,7 @@ def test_a_boundary_that_is_gone_is_no_proof(store: SimulatedStore) -> None:
     assert "mounted" in str(raised(OutcomeUnknown, sleeper.log.settle))
 
 
-def test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost(store: SimulatedStore) -> None:
+def test_a_truncation_point_that_is_replaced_while_it_is_listed_is_not_lost(store: SimulatedStore) -> None:
     """The listing has passed the new one's place before that is made, and comes to the old one when it is deleted."""
 
     class Replacing(WrappingStore):
@@ -265,7 +265,7 @@ def test_a_boundary_that_is_replaced_while_it_is_listed_is_not_lost(store: Simul
     assert log.log_start() == 9
 
 
-def test_half_the_grace_period_needs_no_look_at_the_boundary(store: SimulatedStore) -> None:
+def test_half_the_grace_period_needs_no_look_at_the_truncation_point(store: SimulatedStore) -> None:
     counting = CountingStore(store)
     sleeper = Sleeper(counting)
     sleeper.log.send(b"in time", [], None)
@@ -342,7 +342,7 @@ def test_a_race_lost_at_a_deleted_address_is_no_proof_of_loss(store: SimulatedSt
     raised(LogMoved, sleeper.log.settle)
 
 
-def test_an_unreachable_boundary_leaves_the_outcome_unknown(store: SimulatedStore) -> None:
+def test_an_unreachable_truncation_point_leaves_the_outcome_unknown(store: SimulatedStore) -> None:
     sleeper = Sleeper(store, lambda at, request: Fault("before") if request.verb == "list" else None, timeout=0.0)
     sleeper.log.send(b"there", [], None)
     sleeper.executor.land()

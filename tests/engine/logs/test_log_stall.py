@@ -86,7 +86,7 @@ def test_sleepers_in_many_schedules(faults: dict[str, Any], frozen: bool) -> Non
 
 
 def without_trust(method: str) -> Callable[[], Any]:
-    """A patch by which the boundary is not looked at within a method of Log, in the process that calls it."""
+    """A patch by which the truncation point is not looked at within a method of Log, in the process that calls it."""
     original, trust = getattr(Log, method), Log._trust
 
     def trusting(self: Log, *arguments: Any) -> Any:
@@ -183,7 +183,7 @@ def test_a_writer_that_pauses_beside_busy_ones_knows_what_became_of_its_appends(
 
 
 def test_a_truncator_that_slept_keeps_what_is_not_flushed() -> None:
-    """It slept between learning which frames hold data and learning which boundary is old enough."""
+    """It slept between learning which frames hold data and learning which truncation point is old enough."""
     simulation = Simulation(grace=GRACE)
     sleepy = Sleepy(simulation.store)
     truncator = simulation.open(through=sleepy)

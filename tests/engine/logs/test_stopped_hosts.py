@@ -64,7 +64,7 @@ class Host:
 
 
 def others_go_on(simulation: Simulation, appends: int = 3) -> None:
-    """Others append, make a boundary, and delete the frames behind it."""
+    """Others append, make a truncation point, and delete the frames behind it."""
     with simulation.open() as other:
         for _ in range(appends):
             other.append("s", b"other ")
@@ -86,7 +86,7 @@ def content(simulation: Simulation) -> bytes:
     return container.read("s", 0, container.info("s").length)
 
 
-def test_a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged() -> None:
+def test_a_frame_of_a_stopped_host_behind_a_truncation_point_is_not_acknowledged() -> None:
     """It creates its frame where others had theirs, which are deleted: the create succeeds."""
     simulation = made()
     host = Host(simulation)
@@ -100,8 +100,8 @@ def test_a_frame_of_a_stopped_host_behind_a_boundary_is_not_acknowledged() -> No
 
 @pytest.mark.parametrize("mute", [False, True])
 def test_who_loses_the_first_race_after_opening_tries_again(mute: bool) -> None:
-    """Too little time has passed for the boundary that the others made to prove anything against the frame: its outcome
-    is known, on a storage whose answers carry no time too."""
+    """Too little time has passed for the others' truncation point to prove anything against the frame: its outcome is
+    known, on a storage whose answers carry no time too."""
     simulation = made()
     late = Late(simulation.store)
     host = Host(simulation, Mute(late) if mute else late)
@@ -137,7 +137,7 @@ def test_a_container_that_is_opened_before_the_stop_knows_the_storages_time() ->
     assert content(simulation) == b"other other other after "
 
 
-def test_commits_without_a_pause_need_no_look_at_the_boundary() -> None:
+def test_commits_without_a_pause_need_no_look_at_the_truncation_point() -> None:
     """One round trip a commit (P3): the storage's time comes with the answer."""
     simulation = made()
     counting = CountingStore(simulation.store)
@@ -161,8 +161,8 @@ def test_the_time_of_day_tells_where_answers_do_not() -> None:
     assert content(simulation) == b"before other other other after found "
 
 
-def test_the_frame_at_the_boundary_stays_when_the_log_is_truncated() -> None:
-    """A boundary says that the frames before it may be gone. Who was stopped before the one at it meets that one."""
+def test_the_frame_at_the_truncation_point_stays_when_the_log_is_truncated() -> None:
+    """The frames before a truncation point may be gone. Who was stopped before the one at it meets that one."""
     simulation = made()
     with simulation.open() as other:
         other.flush()

@@ -82,7 +82,7 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
         writer.commit(SealSegment("b"), MergeSegment("a", "b", (given,)))
 
 
-def test_the_horizon_never_moves_back() -> None:
+def test_the_attach_fence_never_moves_back() -> None:
     writer = with_segments("a")
     writer.commit(DiscardChunks((), 5000))
     writer.commit(DiscardChunks(("another",), 4000), DiscardChunks(("aborted",)))
