@@ -1,4 +1,5 @@
-"""The schemes that the URL of a root may have: one table, from which messages and checks are made."""
+"""The schemes that the URL of a root may have: one table, from which the adapter is chosen and messages and checks are
+made."""
 
 from __future__ import annotations
 
@@ -8,23 +9,35 @@ from typing import NamedTuple
 class Scheme(NamedTuple):
     """The schemes of one backend.
 
-    names: the usual one first. place: what follows it, for people. folder: what follows it is the path of a folder.
-    user: what comes before an '@' is no secret (`user@host`, `container@account's host`).
+    names: the usual one first. place: what follows it, for people. adapter: the module of `chunkstore.backends` whose
+    function `opened` makes the store. folder: what follows is the path of a folder, so an '@' or ':' in it is part of a
+    name. user: what comes before an '@' is no secret (`user@host`, `container@account's host`). passed_on: a regular
+    expression of the storage options that its filesystem passes on, besides the named parameters of its classes.
     """
 
     names: tuple[str, ...]
     place: str
+    adapter: str = "generic"
     folder: bool = False
     user: bool = False
+    passed_on: str = ""
 
 
 ADAPTED = (
-    Scheme(("file",), "/…", folder=True),
-    Scheme(("memory",), "…", folder=True),
-    Scheme(("s3", "s3a"), "bucket/…"),
-    Scheme(("gs", "gcs"), "bucket/…"),
-    Scheme(("abfs", "abfss", "az"), "container/…", user=True),
-    Scheme(("sftp", "ssh"), "host/…", user=True),
+    Scheme(("file",), "/…", "local", folder=True),
+    Scheme(("memory",), "…", "memory", folder=True),
+    Scheme(  # passed on to the session of aiobotocore
+        ("s3", "s3a"), "bucket/…", "s3_clients", passed_on=r"profile|session_vars|event_hooks|include_builtin_handlers"
+    ),
+    Scheme(("gs", "gcs"), "bucket/…", "gcs", passed_on=r"retry_\w+|memmove_max_workers|experimental_\w+"),
+    Scheme(
+        ("abfs", "abfss", "az"),
+        "container/…",
+        "azure",
+        user=True,
+        passed_on=r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
+    ),
+    Scheme(("sftp", "ssh"), "host/…", "sftp", user=True),
 )
 """Of the backends that have an adapter."""
 
@@ -39,6 +52,8 @@ CONTROLLERS = frozenset({"tcp", "tls", "ssl", "pravega", "pravegas"})
 
 FOLDERS = frozenset(name for scheme in _ALL if scheme.folder for name in scheme.names)
 WITH_USER = frozenset(name for scheme in _ALL if scheme.user for name in scheme.names)
+ADAPTERS = {name: scheme.adapter for scheme in ADAPTED for name in scheme.names}
+PASSED_ON = {name: scheme.passed_on for scheme in ADAPTED for name in scheme.names}
 KNOWN = CONTROLLERS.union(*(scheme.names for scheme in _ALL))
 
 

@@ -12,16 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from chunkstore import StorageRefused, Store, open_store
+from chunkstore.schemes import PASSED_ON
 from chunkstore.similarity import suggest
 
 _OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
-_PASSED_ON = {
-    "s3": r"profile|session_vars|event_hooks|include_builtin_handlers",  # to the session of aiobotocore
-    "gs": r"retry_\w+|memmove_max_workers|experimental_\w+",
-    "abfs": r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
-}
-"""Options that filesystems pass on, besides the named parameters of their classes."""
-
 _OURS = {"s3": {"client"}}
 """Options that choose the filesystem, so that none gets them."""
 
@@ -78,7 +72,7 @@ def _advice(scheme: str, name: str, known: set[str]) -> str:
 
 
 def _is_known(name: str, known: set[str], scheme: str) -> bool:
-    return name in known or name in _OF_FSSPEC or re.fullmatch(_PASSED_ON.get(scheme, ""), name) is not None
+    return name in known or name in _OF_FSSPEC or re.fullmatch(PASSED_ON.get(scheme, ""), name) is not None
 
 
 def _known(scheme: str) -> set[str] | None:
@@ -94,7 +88,7 @@ def _known(scheme: str) -> set[str] | None:
     except ImportError:
         return None  # opening the storage raises the error that says what to install
     own = inspect.signature(made.__init__).parameters.values()
-    if scheme not in _PASSED_ON and any(each.kind is each.VAR_KEYWORD for each in own):
+    if scheme not in PASSED_ON and any(each.kind is each.VAR_KEYWORD for each in own):
         return None
     signatures = [inspect.signature(each.__init__) for each in made.__mro__ if "__init__" in vars(each)]
     named = [each for signature in signatures for each in signature.parameters.values()]

@@ -79,7 +79,7 @@ LTS_DOORS = {
 """The modules that know the long-term storage of a Pravega. All others work on streams wherever they are stored."""
 
 
-FOR_ADAPTERS = {"contracts", "counting", "faults", "folding", "latency", "simulated"}
+FOR_ADAPTERS = {"contracts", "counting", "faults", "file_contracts", "folding", "latency", "simulated"}
 """The modules of `chunkstore.testing`, for users who test a storage adapter of their own."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chunkstore import StorageRefused, open_store
+from chunkstore.schemes import ADAPTERS
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.roots import open_root
@@ -98,6 +99,12 @@ def test_what_filesystems_take_is_let_through(url: str, given: list[str]) -> Non
     except StorageRefused:
         pytest.skip(f"nothing is installed for {url}")
     check_storage_options(store, dict.fromkeys(given, SECRET))
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_no_adapted_filesystem_takes_an_option_that_nobody_knows(name: str) -> None:
+    with pytest.raises(StorageRefused, match="'no_such_option'"):
+        open_checked(f"{name}://a/b".replace("file://", "file:///"), {"no_such_option": SECRET})
 
 
 @pytest.mark.parametrize("url", ["gs://bucket", AZURE, "/data/a", "memory://a"])

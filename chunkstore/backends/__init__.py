@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 from chunkstore.errors import StorageRefused
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import Store
-from chunkstore.schemes import CONTROLLERS, SUPPORTED
+from chunkstore.schemes import ADAPTERS, CONTROLLERS, SUPPORTED
 from chunkstore.urls import check_url
 
 
@@ -27,52 +28,14 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
 
 
 def _adapter(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
-    """The adapter for a scheme, which alone is imported."""
-    if scheme == "file":
-        from chunkstore.backends.local import LocalStore
-
-        return LocalStore(place)
-    if scheme == "memory":
-        from chunkstore.backends.memory import MemoryStore
-
-        return MemoryStore(place)
-    if scheme in ("s3", "s3a"):
-        return _s3(place, dict(options))
-    if scheme in ("gs", "gcs"):
-        from chunkstore.backends.gcs import GcsStore
-
-        return GcsStore(place, options)
-    if scheme in ("abfs", "abfss", "az"):
-        from chunkstore.backends.azure import AzureStore
-
-        return AzureStore(place, options)
+    """The store of a scheme's adapter, which alone is imported."""
     if scheme in CONTROLLERS:
         raise StorageRefused(
             f"{scheme}:// names a controller, but there is no broker here: give a folder or a bucket URL"
         )
-    if scheme in ("sftp", "ssh"):
-        from chunkstore.backends.sftp import SftpStore
-
-        return SftpStore(f"{scheme}://{place}", options)
-    from chunkstore.backends.generic import GenericStore
-
-    return GenericStore(f"{scheme}://{place}", options)
-
-
-def _s3(place: str, options: dict[str, Any]) -> Store:
-    """The store with the client that the option `client` names; the remaining options are the client's."""
-    client = options.pop("client", "s3fs")
-    if client == "s3fs":
-        from chunkstore.backends.s3 import S3Store
-
-        return S3Store(place, options)
-    if client == "obstore":
-        from chunkstore.backends.s3_obstore import ObstoreStore
-
-        return ObstoreStore(place, options)
-    raise StorageRefused(
-        'storage option client is neither "s3fs", the default of s3://, nor "obstore": give one of these'
-    )
+    module = importlib.import_module(f"chunkstore.backends.{ADAPTERS.get(scheme, 'generic')}")
+    store: Store = module.opened(scheme, place, options)
+    return store
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
 from chunkstore.errors import StorageRefused
-from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
+from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Store, check_prefix, joined, token_of
 
 _LARGEST_GET = 256 * 2**20  # that is read in one request
 _NO_CONTAINER = ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled")
@@ -167,3 +167,8 @@ def account_options(host: str) -> dict[str, str]:
     """The options of adlfs for the account that a host name, `<account>.dfs.…` or `<account>.blob.…`, is of."""
     account, _, domain = host.split(".", 2)
     return {"account_name": account, "account_host": f"{account}.blob.{domain}"}
+
+
+def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
+    return AzureStore(place, options)

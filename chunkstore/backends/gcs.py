@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
-from chunkstore.port import ObjectInfo, Outcome, Parts, check_prefix, joined, token_of
+from chunkstore.port import ObjectInfo, Outcome, Parts, Store, check_prefix, joined, token_of
 
 _CONNECT_TIMEOUT = 10.0
 _FACTS = MappingProxyType({"fields": "size,timeCreated"})
@@ -169,3 +169,8 @@ def _refused(status: int, content: bytes) -> Failed:
 
 def _seconds(time: str) -> float:
     return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+
+
+def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
+    return GcsStore(place, options)

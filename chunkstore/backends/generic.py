@@ -95,7 +95,7 @@ class GenericStore(Store):
     def put(self, path: str, data: Parts) -> None:
         name = self._name(path)
         body = bytes(joined(data))
-        self._run(lambda fs: self._in_folder_of(fs, name, lambda: self._replace(fs, name, body)), path)
+        self._run(lambda fs: self._replace(fs, name, body), path)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token_of(data)  # raises for data without one
@@ -104,7 +104,7 @@ class GenericStore(Store):
         try:
             with self._filesystem() as fs:
                 self._check_folder(fs, name.rpartition("/")[0])
-                self._in_folder_of(fs, name, lambda: self._create(fs, name, body))
+                self._create(fs, name, body)
             return Outcome.MINE
         except StorageError:
             raise
@@ -148,16 +148,20 @@ class GenericStore(Store):
         """Close a filesystem's connections; not all filesystems have a method for it."""
 
     def _create(self, fs: Any, name: str, body: bytes) -> None:
-        """Make an object unless there is one; raises anything if there is."""
-        if fs.async_impl or type(fs).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
-            fs.pipe_file(name, body, mode="create")
-            return
-        with fs.open(name, "xb") as file:  # fsspec's own pipe_file looks first, and then writes
-            file.write(body)
+        """Make an object, and its folder, unless there is one; raises anything if there is."""
+
+        def create() -> None:
+            if fs.async_impl or type(fs).pipe_file is not fsspec.AbstractFileSystem.pipe_file:
+                fs.pipe_file(name, body, mode="create")
+                return
+            with fs.open(name, "xb") as file:  # fsspec's own pipe_file looks first, and then writes
+                file.write(body)
+
+        self._in_folder_of(fs, name, create)
 
     def _replace(self, fs: Any, name: str, body: bytes) -> None:
-        """Make or overwrite an object."""
-        fs.pipe_file(name, body)
+        """Make or overwrite an object, and make its folder."""
+        self._in_folder_of(fs, name, lambda: fs.pipe_file(name, body))
 
     def _look(self, fs: Any, prefix: str, seen: bool) -> Iterator[tuple[str, _Facts]]:
         """What lies in the folder `prefix`: objects, and folders with a final "/"."""
@@ -368,3 +372,8 @@ def _modified(fs: Any, info: Mapping[str, Any]) -> float:
     if isinstance(time, datetime):
         return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
     return float(time)
+
+
+def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
+    return GenericStore(f"{scheme}://{place}", options)

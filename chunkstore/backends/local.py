@@ -32,8 +32,8 @@ import stat
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from chunkstore import stamps
 from chunkstore.backends.tree import walk
@@ -399,7 +399,8 @@ class LocalStore(Store):
             raise self._error(error, path) from error
         try:
             self._in_folder_of(target, lambda: os.link(temporary, target))
-            stamps.note(os.lstat(target).st_ctime)  # the filesystem stamped it when it was linked, not when written
+            with contextlib.suppress(OSError):  # it is made, even if another process has deleted it by now
+                stamps.note(os.lstat(target).st_ctime)  # the filesystem stamped it when it was linked, not when written
             return True
         except FileExistsError:
             return False
@@ -675,3 +676,8 @@ def _sync_above_root(folder: str) -> None:
 def _remove(temporary: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
+
+
+def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
+    return LocalStore(place)

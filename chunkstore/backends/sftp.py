@@ -30,6 +30,7 @@ from chunkstore.boot_clock import boot_time
 from chunkstore.bounded_set import BoundedSet
 from chunkstore.errors import StorageError
 from chunkstore.paths import TEMPORARY
+from chunkstore.port import Store
 
 _AHEAD, _MOST_AHEAD = 2, 64  # requests for parts of a folder that are under way together, at first and at most
 _FAR_FUTURE = 2**32 - 1  # the latest time that the protocol can express, in the year 2106
@@ -61,7 +62,8 @@ class SftpStore(GenericStore):
                 fs.ftp.remove(temporary)
             raise
         now = int(written + boot_time() - since)
-        fs.ftp.utime(name, (now, now))
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it meanwhile
+            fs.ftp.utime(name, (now, now))
 
     def _is_ours(self, path: str) -> bool:
         return path == TEMPORARY
@@ -179,3 +181,8 @@ def _info(name: str, facts: Any) -> Mapping[str, Any]:
     kinds = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(facts.st_mode), "other")
     return {"name": name, "type": kind, "size": facts.st_size, "mtime": facts.st_mtime}
+
+
+def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
+    """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
+    return SftpStore(f"{scheme}://{place}", options)

@@ -6,9 +6,10 @@
     latency     LatencyStore: as slow as a bucket
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
     contracts   StoreContract: what every store must do
+    file_contracts  FileStoreContract: what a store must do whose objects are files
 
-The wrappers go around any store and around each other. A storage adapter of your own is tested by a subclass of
-StoreContract that has a `store` fixture (see `docs/backends.md`).
+The wrappers go around any store and around each other. A storage adapter of your own is tested by subclasses of
+the contracts with their fixtures (see `docs/backends.md`).
 """
 
 from chunkstore.testing.counting import CountingStore

@@ -30,6 +30,7 @@ from chunkstore.backends.sftp import SftpStore
 from chunkstore.errors import InvalidOffset, ObjectReadOnly, Unsupported
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import TOKEN, Parts, check_path, check_prefix, joined, token_of
+from chunkstore.schemes import ADAPTERS
 from chunkstore.testing.contracts import BAD_PATHS
 
 
@@ -65,6 +66,13 @@ def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
     assert isinstance(store, MeasuredStore) and type(store.inner) is kind
     assert store.root == store.inner.root == root
     assert repr(store) == f"MeasuredStore({kind.__name__}({root!r}))"
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_each_scheme_has_the_adapter_of_its_row(name: str) -> None:
+    store = open_store(f"{name}://a/b".replace("file://", "file:///"))
+    assert isinstance(store, MeasuredStore)
+    assert type(store.inner).__module__ == f"chunkstore.backends.{ADAPTERS[name].removesuffix('_clients')}"
 
 
 @pytest.mark.parametrize(

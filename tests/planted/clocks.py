@@ -67,8 +67,8 @@ BREAKAGES = [
     Breakage(
         name="a-frame-is-stamped-before-it-is-linked",
         file="chunkstore/backends/local.py",
-        old="        try:\n            self._in_folder_of(target, lambda: os.link(temporary, target))\n            stamps.note(os.lstat(target).st_ctime)",
-        new="        try:\n            stamps.note(os.lstat(temporary).st_ctime)\n            self._in_folder_of(target, lambda: os.link(temporary, target))",
+        old="        try:\n            self._in_folder_of(target, lambda: os.link(temporary, target))\n",
+        new="        try:\n            stamps.note(os.lstat(temporary).st_ctime)\n            self._in_folder_of(target, lambda: os.link(temporary, target))\n            return True\n",
         tests=["tests/chunkstore/test_stamps.py::test_a_file_is_stamped_when_it_is_linked"],
     ),
     Breakage(

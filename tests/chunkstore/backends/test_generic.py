@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,13 +16,10 @@ import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from paramiko import SFTPClient
 
 from chunkstore import (
-    ObjectNotFound,
     Outcome,
     PutUnknown,
-    StorageError,
     StorageRefused,
     StorageUnavailable,
     Store,
@@ -33,8 +27,6 @@ from chunkstore import (
 )
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
-from tests.support.cutting_proxy import CuttingProxy
-from tests.support.sftp_server import SftpServer
 
 
 class Careful(MemoryFileSystem):
@@ -223,151 +215,3 @@ def test_roots_that_are_none(url: str, options: dict[str, Any], reason: str) -> 
     with pytest.raises(StorageRefused, match=reason) as raised:
         open_store(url, options)
     assert "secret" not in str(raised.value)
-
-
-# -- SFTP
-
-
-@pytest.fixture
-def sftp(sftp_server: SftpServer) -> Iterator[Store]:
-    store = open_store(sftp_server.make_bucket(), sftp_server.storage_options())
-    yield store
-    store.close()
-
-
-def test_a_folder_that_is_gone_is_not_made_anew(sftp: Store, sftp_server: SftpServer) -> None:
-    """The server's disk is not mounted any more: what is put into the empty folder would never be seen again."""
-    described = body()
-    sftp.put("_system/pravega.json", described)
-    reader = open_store(sftp.root, sftp_server.storage_options())
-    assert reader.read("_system/pravega.json") == described
-    sftp.delete([info.path for info in sftp.list("")])
-    reader.put("s/after a deletion", body())  # its folders are still there
-    shutil.rmtree("/" + sftp.root.split("/", 3)[3])
-    for verb in (reader.put, reader.put_if_absent):
-        with pytest.raises(StorageError, match=r"mounted|not known"):
-            verb("s/b", body())
-    reader.close()
-
-
-def test_a_wrong_key_is_refused(sftp_server: SftpServer) -> None:
-    options = {**sftp_server.storage_options(), "key_filename": None, "password": "secret"}
-    store = open_store(sftp_server.make_bucket(), options)
-    with pytest.raises(StorageRefused, match="no permission") as raised:
-        store.read("a")
-    assert "secret" not in str(raised.value)
-
-
-def test_a_server_that_is_not_there() -> None:
-    store = open_store("sftp://nobody@127.0.0.1:1/a")
-    with pytest.raises(StorageUnavailable):
-        store.read("a")
-    with pytest.raises(StorageError):
-        store.put_if_absent("a", body())
-
-
-def test_a_connection_that_breaks_is_made_again(sftp_server: SftpServer) -> None:
-    with CuttingProxy(sftp_server) as proxy:
-        sftp = open_store(*proxy.through(sftp_server.make_bucket(), sftp_server.storage_options()))
-        sftp.put("a", b"before")
-        with proxy.cut(1, once=True), pytest.raises(StorageUnavailable):
-            sftp.read("a")
-        assert sftp.read("a") == b"before"
-        sftp.close()
-
-
-def test_temporary_files_are_no_objects_and_do_not_stay(sftp: Store) -> None:
-    sftp.put("a", b"x")
-    assert sftp.put_if_absent("b", body()) is Outcome.MINE
-    assert sftp.put_if_absent("b", body()) is Outcome.ANOTHERS
-    assert [info.path for info in sftp.list("")] == ["a", "b"]
-    assert os.listdir(folder_of(sftp) / "_system" / "tmp") == []
-    own = "_system/tmp/a"
-    for verb, *arguments in ((sftp.read, own), (sftp.put, own, b""), (sftp.delete, [own])):
-        with pytest.raises(ValueError, match="belongs to the store"):
-            verb(*arguments)
-
-
-def test_an_object_that_is_published_late_looks_new(sftp: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a boundary whose writer slept before the rename would seem to be older than the grace period."""
-    rename, seen = SFTPClient.rename, []
-
-    def late(self: Any, old: str, new: str) -> None:
-        rename(self, old, new)
-        seen.append(self.stat(new).st_mtime)
-        time.sleep(2.1)
-
-    monkeypatch.setattr(SFTPClient, "rename", late)
-    before = sftp.clock()
-    sftp.put_if_absent("a", body())
-    assert seen[0] > before + 10**6
-    assert before + 2 <= sftp.stat("a").modified <= sftp.clock()
-
-
-@pytest.mark.processes
-def test_sftp_after_a_fork(sftp: Store) -> None:
-    sftp.put("a", b"before")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the connection has a thread
-        child = os.fork()
-    if not child:
-        good = sftp.put_if_absent("c", body()) is Outcome.MINE and sftp.read("a") == b"before"
-        os._exit(0 if good else 1)
-    assert sftp.put_if_absent("p", body()) is Outcome.MINE
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [info.path for info in sftp.list("")] == ["a", "c", "p"]
-
-
-def test_a_folder_is_no_object(sftp: Store) -> None:
-    sftp.put("a/b", b"x")
-    with pytest.raises(ObjectNotFound):
-        sftp.read("a")
-    with pytest.raises(StorageError):
-        sftp.put("a", b"y")
-    assert sftp.read("a/b") == b"x"
-
-
-def folder_of(store: Store) -> Path:
-    """Where the server keeps a store's files."""
-    return Path("/" + store.root.partition("://")[2].partition("/")[2])
-
-
-def test_what_is_no_object_on_a_server(sftp: Store, tmp_path: Path) -> None:
-    """Links are not followed; a name that is not UTF-8 does not stop a listing."""
-    sftp.put("s/real", b"ours")
-    (outside := tmp_path / "outside").mkdir()
-    (outside / "a").write_bytes(b"precious")
-    for each in (outside, *outside.parents[:-2]):
-        each.chmod(0o777)
-    folder = folder_of(sftp) / "s"
-    (folder / "file").symlink_to(outside / "a")
-    (folder / "folder").symlink_to(outside)
-    (folder / "loop").symlink_to(folder)
-    Path(os.fsdecode(os.fsencode(folder) + b"/not \xff utf-8")).write_bytes(b"x")
-    assert [info.path for info in sftp.list("")] == ["s/real"]
-    assert sorted(sftp.passed_over()) == ["s/file", "s/folder", "s/loop", "s/not \\udcff utf-8"]
-    for path in ("s/file", "s/folder/a", "s/loop/real"):
-        for call in (partial(sftp.read, path), partial(sftp.stat, path)):
-            with pytest.raises(StorageError, match="symbolic link"):
-                call()
-        with pytest.raises(StorageError):
-            sftp.put_if_absent(path, body())
-    with pytest.raises(StorageRefused, match="symbolic link"):
-        sftp.delete(["s/folder/a"])
-    with pytest.raises(StorageRefused, match="symbolic link"):
-        sftp.put("s/folder/a", b"x")
-    with pytest.raises(StorageRefused, match="symbolic link"):
-        sftp.list("s/folder/")
-    assert (outside / "a").read_bytes() == b"precious" and os.listdir(outside) == ["a"]
-
-
-def test_the_servers_folder_of_temporary_files_is_no_link(sftp: Store, sftp_server: SftpServer, tmp_path: Path) -> None:
-    sftp.put("a", b"")
-    temporary = folder_of(sftp) / "_system" / "tmp"
-    temporary.rmdir()
-    temporary.symlink_to(tmp_path)
-    again = open_store(sftp.root, sftp_server.storage_options())
-    with pytest.raises(StorageRefused, match="symbolic link"):
-        again.put("b", b"")
-    assert os.listdir(tmp_path) == []
-    again.close()

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,6 +36,7 @@ from chunkstore.backends import local
 from chunkstore.errors import InvalidOffset
 from chunkstore.paths import TEMPORARY
 from chunkstore.testing.contracts import body
+from chunkstore.testing.file_contracts import FileStoreContract, Publishing, Reopened
 
 WRITER = """
 import os, sys, time
@@ -427,6 +429,34 @@ def test_two_stores_see_each_other(tmp_path: Path, store: Store) -> None:
     other.append("a", len(mine), b"more")
     with pytest.raises(InvalidOffset):
         store.append("a", len(mine), b"more")
+
+
+class TestFiles(FileStoreContract):
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> Path:
+        return tmp_path / "root"
+
+    @pytest.fixture
+    def reopened(self, files: Path) -> Reopened:
+        return lambda: open_store(str(files))
+
+    @pytest.fixture
+    def publishing(self, monkeypatch: pytest.MonkeyPatch) -> Publishing:
+        @contextmanager
+        def patched(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+            with monkeypatch.context() as patch:
+                for name in ("link", "replace"):
+                    call = getattr(os, name)
+
+                    def published(*names: str, call: Callable[..., None] = call) -> None:
+                        before()
+                        call(*names)
+                        after()
+
+                    patch.setattr(os, name, published)
+                yield
+
+        return patched
 
 
 # -- what lies beside

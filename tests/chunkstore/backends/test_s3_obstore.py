@@ -55,7 +55,7 @@ def used(bucket: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("value", ["s3", "Obstore", "", None, 1, SECRET])
 def test_a_client_that_nobody_knows(value: object) -> None:
-    with pytest.raises(StorageRefused, match=r'client of s3:// is "s3fs" .* or "obstore"') as caught:
+    with pytest.raises(StorageRefused, match='neither "s3fs", the default') as caught:
         open_store("s3://bucket", {"client": value})
     assert SECRET not in str(caught.value)
 
