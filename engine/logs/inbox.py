@@ -40,17 +40,17 @@ OWN_WAIT = 2
 """From so many submissions of one listing on, the maker's own transactions wait for the round that is under way: it
 would make frames for itself alone otherwise, which all others have to read."""
 
-ROUND_TRIPS = 4
-"""Round trips for which they wait at most, or ROUND_TIMES the time that the last round took: it takes long to read what
+WAIT_TRIPS = 4
+"""Round trips for which they wait at most, or WAIT_ROUNDS times what the last round took: it takes long to read what
 many submitted."""
 
-ROUND_TIMES = 2
-"""See ROUND_TRIPS."""
+WAIT_ROUNDS = 2
+"""See WAIT_TRIPS."""
 
-LONGEST_ROUND = 2.0
-"""Seconds for which they wait at most by ROUND_TIMES: the storage may have hung, and may hang again."""
+LONGEST_WAIT = 2.0
+"""Seconds for which they wait at most by WAIT_ROUNDS: the storage may have hung, and may hang again."""
 
-ROUND = 3
+GATHERED_SENDERS = 3
 """From so many senders by the mailbox on, a frame waits for those that the last one answered."""
 
 PAUSE_WITHOUT_THREAD = 0.1
@@ -120,12 +120,12 @@ class Inbox:
     def gathers(self) -> bool:
         """Whether so many submit by the mailbox that one frame at a time is made for all of them: fewer frames, of
         which they read all."""
-        return len(self._senders) >= ROUND
+        return len(self._senders) >= GATHERED_SENDERS
 
     def gathers_until(self, round_trip: float) -> float:
         """When the next frame leaves, whether or not as many submissions have come by the mailbox as the last one
         answered; 0 if they have, or if these are few."""
-        if self._expected < ROUND or self._gathered >= self._expected:
+        if self._expected < GATHERED_SENDERS or self._gathered >= self._expected:
             return 0.0
         return self._answered + GATHER_TRIPS * round_trip
 
@@ -136,7 +136,7 @@ class Inbox:
 
     def in_rounds(self, round_trip: float) -> bool:
         """Whether so much comes that own transactions are to wait for the round that is under way."""
-        longest = max(ROUND_TRIPS * round_trip, min(ROUND_TIMES * self._round, LONGEST_ROUND))
+        longest = max(WAIT_TRIPS * round_trip, min(WAIT_ROUNDS * self._round, LONGEST_WAIT))
         return self._came >= OWN_WAIT and self.listing is not None and self._clock() - self._began < longest
 
     def look(self, epoch: int, done: Callable[[Any], None] | None) -> None:

@@ -374,8 +374,8 @@ BREAKAGES = [
     Breakage(
         name="own-transactions-wait-for-a-short-round-only",
         file="engine/logs/inbox.py",
-        old="        longest = max(ROUND_TRIPS * round_trip, min(ROUND_TIMES * self._round, LONGEST_ROUND))\n",
-        new="        longest = ROUND_TRIPS * round_trip\n",
+        old="        longest = max(WAIT_TRIPS * round_trip, min(WAIT_ROUNDS * self._round, LONGEST_WAIT))\n",
+        new="        longest = WAIT_TRIPS * round_trip\n",
         tests=[f"{_CROWDS}own_transactions_of_a_maker_wait_for_a_round_that_takes_long"],
     ),
     Breakage(

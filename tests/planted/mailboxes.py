@@ -69,7 +69,7 @@ BREAKAGES = [
     Breakage(
         name="frames-of-a-host-are-small",
         file="engine/logs/inbox.py",
-        old="        if self._expected < ROUND or ",
+        old="        if self._expected < GATHERED_SENDERS or ",
         new="        if self._expected > -1 or ",
         tests=[f"{_HOST}the_next_frame_waits_for_those_that_the_last_one_answered"],
     ),

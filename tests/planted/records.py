@@ -18,7 +18,7 @@ BREAKAGES = [
         file="chunkstore/decoding.py",
         old="    RecursionError,\n",
         new="",
-        tests=["tests/streams/test_limits.py::test_deep_json_and_constants_are_no_description"],
+        tests=["tests/streams/test_bounded_input.py::test_deep_json_and_constants_are_no_description"],
     ),
     Breakage(
         name="format-number-unread",
@@ -88,7 +88,7 @@ BREAKAGES = [
         old='        _check_count(max(part.count(",") + 1 for part in parts[2:]))  # before they are used\n',
         new="",
         tests=[
-            "tests/streams/test_limits.py::test_a_cut_of_more_segments_than_there_can_be_is_refused_before_it_is_made"
+            "tests/streams/test_bounded_input.py::test_a_cut_of_more_segments_than_there_can_be_is_refused_before_it_is_made"
         ],
     ),
     Breakage(
@@ -96,28 +96,28 @@ BREAKAGES = [
         file="pravega_spark/streams/model/cuts.py",
         old="LONGEST_PLAIN_TEXT = 42 * MAX_SEGMENTS + 1024",
         new="LONGEST_PLAIN_TEXT = 420 * MAX_SEGMENTS + 1024",
-        tests=["tests/streams/test_limits.py::test_a_short_text_of_a_cut_costs_little"],
+        tests=["tests/streams/test_bounded_input.py::test_a_short_text_of_a_cut_costs_little"],
     ),
     Breakage(
         name="any-number-of-segments",
         file="pravega_spark/streams/stream.py",
         old="        check_segments(self.key, scaling.min_segments, self.root.config.max_segments)\n",
         new="        check_segments(self.key, 1, self.root.config.max_segments)\n",
-        tests=["tests/streams/test_limits.py::test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling"],
+        tests=["tests/streams/test_bounded_input.py::test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling"],
     ),
     Breakage(
         name="any-number-of-segments-by-scaling",
         file="pravega_spark/streams/writing/changes.py",
         old="    check_segments(snapshot.stream.key, max(len(epoch.segments) for epoch in epochs), limit)\n",
         new="",
-        tests=["tests/streams/test_limits.py::test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling"],
+        tests=["tests/streams/test_bounded_input.py::test_the_limit_is_a_setting_of_the_root_and_holds_for_scaling"],
     ),
     Breakage(
         name="any-number-of-containers",
         file="engine/root.py",
         old="            if type(value) is not int or not 1 <= value <= most:\n",
         new="            if type(value) is not int or not 1 <= value:\n",
-        tests=["tests/streams/test_limits.py::test_a_root_with_numbers_that_cannot_be_is_refused"],
+        tests=["tests/streams/test_bounded_input.py::test_a_root_with_numbers_that_cannot_be_is_refused"],
     ),
     Breakage(
         name="legacy-header-without-digits-limit",

@@ -14,7 +14,7 @@ from chunkstore import Outcome, Store
 from chunkstore.port import Parts
 from chunkstore.testing import CountingStore, SimulatedStore
 from engine.containers.container import Container
-from engine.logs.inbox import ROUND
+from engine.logs.inbox import GATHERED_SENDERS
 from engine.logs.log import LEAST_TRIP, LONGEST_TRIP
 from engine.logs.mailbox import LARGEST, Mailbox
 from engine.logs.transaction import CommitFuture
@@ -221,8 +221,8 @@ def test_a_message_that_comes_twice_is_carried_once() -> None:
 
 
 def test_the_next_frame_waits_for_those_that_the_last_one_answered() -> None:
-    company = Neighbours(ROUND + 1)
-    owners = range(1, ROUND + 2)
+    company = Neighbours(GATHERED_SENDERS + 1)
+    owners = range(1, GATHERED_SENDERS + 2)
     for owner in owners:
         company.submit(owner, b"a")
     company.steps(0)
@@ -240,7 +240,7 @@ def test_the_next_frame_waits_for_those_that_the_last_one_answered() -> None:
 
 
 def test_one_frame_is_in_flight_while_neighbours_commit_and_several_when_they_are_gone() -> None:
-    company = Neighbours(ROUND)
+    company = Neighbours(GATHERED_SENDERS)
     alone = company.simulation.open().settings.flights
     assert company.of(0).most_flights == 1 < alone
     company.simulation.advance(10)
@@ -248,8 +248,8 @@ def test_one_frame_is_in_flight_while_neighbours_commit_and_several_when_they_ar
 
 
 def test_nobody_waits_long_for_an_owner_that_does_not_come_back() -> None:
-    company = Neighbours(ROUND + 1)
-    owners = range(1, ROUND + 2)
+    company = Neighbours(GATHERED_SENDERS + 1)
+    owners = range(1, GATHERED_SENDERS + 2)
     for owner in owners:
         company.submit(owner, b"a")
     company.steps(0)
