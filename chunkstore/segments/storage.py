@@ -494,7 +494,7 @@ class ChunkedSegmentStorage:
         self, segment: str, offsets: Iterable[int], transaction: MetadataTransaction | None = None
     ) -> builtins.list[str]:
         """Names for chunks to be made, which are garbage unless a commit comes to name them: that of `transaction`, if
-        it is under way."""
+        it is under way. The garbage queue decides whether it has them from now on, or only if that commit fails."""
         names = [new_chunk_name(segment, self.epoch, offset) for offset in offsets]
         if names:
             due = self._due()

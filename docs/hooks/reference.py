@@ -274,7 +274,7 @@ METRICS: dict[str, dict[str, str]] = {
     "maintenance": {
         "look": "After an opening, the process determines which tasks are due.",
         "checkpoint": "A checkpoint object is written.",
-        "flush": "A flush cycle that maintenance began or continued.",
+        "flush": "A flush cycle that maintenance began.",
         "truncate_log": "Frames and checkpoints before the truncation point are deleted.",
         "collect_garbage": "Garbage whose delay is over is deleted.",
         "expire_transients": "Idle uploads of large events are deleted.",

@@ -70,7 +70,8 @@ class StorageWriter:
 
     def stop(self) -> None:
         """Abort the cycle under way after its present steps, as the process ends. The next process that commits
-        continues from there (W12), so every process makes progress, however slow the storage is."""
+        begins another, which skips what this one recorded (W12). So every process makes progress, however slow the
+        storage is."""
         self._stopping = True
         cycle = self._cycle
         if cycle is not None:
