@@ -304,8 +304,8 @@ class Log:
             flight.future = _INLINE.submit(self._put, address, data)
 
     def settle(self) -> Flight:
-        """Wait for the first frame in flight. When this returns, the frame is live (W3): it was created, and nothing at
-        its address had been deleted before (W7, `_trust`).
+        """Wait for the first frame in flight. When this returns, the frame is live (W3): it was created, and no earlier
+        frame at its address can have been deleted (W7, `_trust`).
 
         Raises Overtaken (another's frame is there), LogMoved (the address proves nothing, W7), RootReplaced (it is in
         no root any more, P4) or OutcomeUnknown; the flights are then still there for `drop`.

@@ -65,6 +65,13 @@ BREAKAGES = [
         tests=[f"{_STOPPED}a_frame_of_a_stopped_host_behind_a_truncation_point_is_not_acknowledged"],
     ),
     Breakage(
+        name="a-file-takes-the-place-of-another-that-was-created-meanwhile",
+        file="chunkstore/backends/local.py",
+        old="lambda: os.link(temporary, target))",
+        new="lambda: os.replace(temporary, target))",
+        tests=["tests/backends/test_local.py::TestPort::test_racing_creates_have_one_winner"],
+    ),
+    Breakage(
         name="a-frame-is-stamped-before-it-is-linked",
         file="chunkstore/backends/local.py",
         old="        try:\n            self._in_folder_of(target, lambda: os.link(temporary, target))\n",
