@@ -13,6 +13,8 @@ class Scheme(NamedTuple):
     function `opened` makes the store. folder: what follows is the path of a folder, so an '@' or ':' in it is part of a
     name. user: what comes before an '@' is no secret (`user@host`, `container@account's host`). passed_on: a regular
     expression of the storage options that its filesystem passes on, besides the named parameters of its classes.
+    options: None if the store takes no storage options; otherwise what has them as parameters, as "module:name", or ""
+    for the classes of its filesystem.
     """
 
     names: tuple[str, ...]
@@ -21,11 +23,12 @@ class Scheme(NamedTuple):
     folder: bool = False
     user: bool = False
     passed_on: str = ""
+    options: str | None = ""
 
 
 ADAPTED = (
-    Scheme(("file",), "/…", "local", folder=True),
-    Scheme(("memory",), "…", "memory", folder=True),
+    Scheme(("file",), "/…", "local", folder=True, options=None),
+    Scheme(("memory",), "…", "memory", folder=True, options=None),
     Scheme(  # passed on to the session of aiobotocore
         ("s3", "s3a"), "bucket/…", "s3_clients", passed_on=r"profile|session_vars|event_hooks|include_builtin_handlers"
     ),
@@ -37,7 +40,7 @@ ADAPTED = (
         user=True,
         passed_on=r"exclude_\w+|\w+_client_id|\w+_tenant_id|authority|\w+_username|\w+_timeout|\w+_tenants|\w+_discovery",
     ),
-    Scheme(("sftp", "ssh"), "host/…", "sftp", user=True),
+    Scheme(("sftp", "ssh"), "host/…", "sftp", user=True, passed_on="temppath", options="paramiko:SSHClient.connect"),
 )
 """Of the backends that have an adapter."""
 
@@ -52,8 +55,7 @@ CONTROLLERS = frozenset({"tcp", "tls", "ssl", "pravega", "pravegas"})
 
 FOLDERS = frozenset(name for scheme in _ALL if scheme.folder for name in scheme.names)
 WITH_USER = frozenset(name for scheme in _ALL if scheme.user for name in scheme.names)
-ADAPTERS = {name: scheme.adapter for scheme in ADAPTED for name in scheme.names}
-PASSED_ON = {name: scheme.passed_on for scheme in ADAPTED for name in scheme.names}
+BY_NAME = {name: scheme for scheme in ADAPTED for name in scheme.names}
 KNOWN = CONTROLLERS.union(*(scheme.names for scheme in _ALL))
 
 

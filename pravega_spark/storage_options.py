@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from chunkstore import StorageRefused, Store, open_store
-from chunkstore.schemes import PASSED_ON
+from chunkstore.schemes import BY_NAME
 from chunkstore.similarity import suggest
 
 _OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
@@ -47,17 +49,16 @@ def check_storage_options(store: Store, options: Mapping[str, Any]) -> None:
     if not options:
         return
     scheme = store.root.partition("://")[0]
-    known = set() if scheme in ("file", "memory") else _known(scheme)
+    known = _known(scheme)
     unknown = [] if known is None else [name for name in options if not _is_known(name, known, scheme)]
     if not unknown:
         return
     verb, them = ("is", "it") if len(unknown) == 1 else ("are", "them")
     what = f"{', '.join(map(repr, unknown))} {verb}"
     if not known:
-        place = "a folder" if scheme == "file" else "memory"
         raise StorageRefused(
-            f"{store.root}: {place} takes no storage options, but {what} given: remove {them}, or give the "
-            "URL of a bucket as the root"
+            f"{store.root}: {'a folder' if scheme == 'file' else scheme} takes no storage options, but {what} given: "
+            f"remove {them}, or give the URL of a bucket as the root"
         )
     raise StorageRefused(
         f"{store.root}: {what} not among the storage options of {scheme}://.{_advice(scheme, unknown[0], known)} Known "
@@ -72,23 +73,29 @@ def _advice(scheme: str, name: str, known: set[str]) -> str:
 
 
 def _is_known(name: str, known: set[str], scheme: str) -> bool:
-    return name in known or name in _OF_FSSPEC or re.fullmatch(PASSED_ON.get(scheme, ""), name) is not None
+    return name in known or name in _OF_FSSPEC or re.fullmatch(_passed_on(scheme), name) is not None
+
+
+def _passed_on(scheme: str) -> str:
+    return BY_NAME[scheme].passed_on if scheme in BY_NAME else ""
 
 
 def _known(scheme: str) -> set[str] | None:
     """The names of a filesystem's options; None if they cannot be determined."""
     import fsspec
 
+    place = BY_NAME[scheme].options if scheme in BY_NAME else ""
+    if place is None:
+        return set()
     try:
-        if scheme in ("sftp", "ssh"):
-            from paramiko import SSHClient
-
-            return {*inspect.signature(SSHClient.connect).parameters} - {"self", "hostname"} | {"temppath"}
+        if place:
+            module, _, name = place.partition(":")
+            return {*inspect.signature(attrgetter(name)(import_module(module))).parameters} - {"self", "hostname"}
         made = fsspec.get_filesystem_class(scheme)
     except ImportError:
         return None  # opening the storage raises the error that says what to install
     own = inspect.signature(made.__init__).parameters.values()
-    if scheme not in PASSED_ON and any(each.kind is each.VAR_KEYWORD for each in own):
+    if scheme not in BY_NAME and any(each.kind is each.VAR_KEYWORD for each in own):
         return None
     signatures = [inspect.signature(each.__init__) for each in made.__mro__ if "__init__" in vars(each)]
     named = [each for signature in signatures for each in signature.parameters.values()]

@@ -11,7 +11,7 @@ from typing import Any
 from chunkstore.errors import StorageRefused
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import Store
-from chunkstore.schemes import ADAPTERS, CONTROLLERS, SUPPORTED
+from chunkstore.schemes import BY_NAME, CONTROLLERS, SUPPORTED
 from chunkstore.urls import check_url
 
 
@@ -33,7 +33,8 @@ def _adapter(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
         raise StorageRefused(
             f"{scheme}:// names a controller, but there is no broker here: give a folder or a bucket URL"
         )
-    module = importlib.import_module(f"chunkstore.backends.{ADAPTERS.get(scheme, 'generic')}")
+    adapter = BY_NAME[scheme].adapter if scheme in BY_NAME else "generic"
+    module = importlib.import_module(f"chunkstore.backends.{adapter}")
     store: Store = module.opened(scheme, place, options)
     return store
 
@@ -52,6 +53,6 @@ def _split(url: str) -> tuple[str, str]:
         scheme, place = "tcp", url  # a controller's host and port; a folder of such a name has a / in front
     else:
         scheme, place = "file", os.path.abspath(url)
-    if scheme == "file" and not place.startswith("/"):
-        raise StorageRefused("a file:// root needs an absolute path, as in file:///data/streams")
+    if scheme in BY_NAME and BY_NAME[scheme].place.startswith("/") and not place.startswith("/"):
+        raise StorageRefused(f"a {scheme}:// root needs an absolute path, as in {scheme}:///data/streams")
     return scheme, place

@@ -78,15 +78,16 @@ class GenericStore(Store):
         check_range(path, start, end)
 
         def read(fs: Any) -> bytes:
-            # What lies in an empty range, or behind the end, is something else to each of them.
+            # What lies in an empty range, or behind the end, is something else to each of them. The end of an object
+            # is not taken from its size: another process may overwrite it with a longer one in between.
             size = self._facts(fs, name)[0]
             stop = size if end is None else min(end, size)
             if start >= stop:
                 return b""
-            data = bytes(fs.cat_file(name, start=start, end=stop))
-            if len(data) != stop - start:  # cut off in the middle, or just overwritten
-                raise ConnectionError(f"{len(data)} bytes of {stop - start}")
-            return data
+            data = bytes(fs.cat_file(name, start=start, end=None if stop == size else stop))
+            if len(data) != stop - start and not (stop == size and len(data) == self._facts(fs, name)[0] - start):
+                raise ConnectionError(f"{len(data)} bytes of {stop - start}")  # cut off in the middle
+            return data if end is None else data[: end - start]
 
         found = self._run(read, path)
         self._used = self._used or path.startswith(SYSTEM)
@@ -197,7 +198,7 @@ class GenericStore(Store):
     def _has_no_folder(self, fs: Any, folder: str, seen: bool) -> bool:
         """Whether the folder above lists no such folder. That the root is absent is believed: it may be new."""
         above = folder.rpartition("/")[0]
-        if not above.startswith(self._base):
+        if not folder or not above.startswith(self._base):
             return not seen
         return not any(
             info["type"] == "directory" and str(info["name"]).rstrip("/") == folder

@@ -13,11 +13,18 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeAlias
 
 from chunkstore import stamps
-from chunkstore.errors import InvalidOffset, ObjectNotFound, ObjectReadOnly, StorageError, Unsupported
+from chunkstore.errors import (
+    InvalidOffset,
+    ObjectNotFound,
+    ObjectReadOnly,
+    StorageError,
+    StorageUnavailable,
+    Unsupported,
+)
 from chunkstore.port import LONGEST_PATH, TOKEN, Data, Outcome, Range, Store
 
 BAD_PATHS = [
@@ -80,6 +87,23 @@ class StoreContract:
         store.put("a", b"long before")
         store.put("a", b"after")
         assert store.read("a") == b"after"
+
+    def test_a_read_beside_overwrites_sees_one_object_whole(self, store: Store) -> None:
+        """The objects have different lengths: a size from before one and bytes from behind it would be part of one."""
+        versions = [bytes([number]) * length for number, length in enumerate((10, 5000, 3, 70_000))]
+        store.put("a", versions[0])
+
+        def overwrite() -> None:
+            for number in range(40):
+                store.put("a", versions[number % len(versions)])
+
+        with ThreadPoolExecutor(1) as threads:
+            overwritten = threads.submit(overwrite)
+            while not overwritten.done():
+                with suppress(StorageUnavailable):
+                    assert store.read("a") in versions
+                    assert store.read("a", 2) in [version[2:] for version in versions]
+            overwritten.result()
 
     def test_a_posted_message_is_read_as_it_is_put(self, store: Store) -> None:
         """It may be lost in a crash; until then it is an object like any other."""

@@ -30,7 +30,7 @@ from chunkstore.backends.sftp import SftpStore
 from chunkstore.errors import InvalidOffset, ObjectReadOnly, Unsupported
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.port import TOKEN, Parts, check_path, check_prefix, joined, token_of
-from chunkstore.schemes import ADAPTERS
+from chunkstore.schemes import BY_NAME
 from chunkstore.testing.contracts import BAD_PATHS
 
 
@@ -68,11 +68,11 @@ def test_the_store_for_a_url(url: str, kind: type[Store], root: str) -> None:
     assert repr(store) == f"MeasuredStore({kind.__name__}({root!r}))"
 
 
-@pytest.mark.parametrize("name", sorted(ADAPTERS))
+@pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_each_scheme_has_the_adapter_of_its_row(name: str) -> None:
-    store = open_store(f"{name}://a/b".replace("file://", "file:///"))
+    store = open_store(f"{name}://{BY_NAME[name].place.strip('…')}a/b")
     assert isinstance(store, MeasuredStore)
-    assert type(store.inner).__module__ == f"chunkstore.backends.{ADAPTERS[name].removesuffix('_clients')}"
+    assert type(store.inner).__module__ == f"chunkstore.backends.{BY_NAME[name].adapter.removesuffix('_clients')}"
 
 
 @pytest.mark.parametrize(

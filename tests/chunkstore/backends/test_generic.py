@@ -215,3 +215,23 @@ def test_roots_that_are_none(url: str, options: dict[str, Any], reason: str) -> 
     with pytest.raises(StorageRefused, match=reason) as raised:
         open_store(url, options)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, None), (2, None), (0, 10**6), (1, 4)])
+def test_an_object_that_is_overwritten_while_it_is_read_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, start: int, end: int | None
+) -> None:
+    """Between the size and the bytes: it is longer then, so that the size tells nothing of it."""
+    store = open_store("careful://overwritten")
+    old, new = b"short", b"a much longer one"
+    store.put("a", old)
+    info = Careful.info
+
+    def overwritten(self: Any, path: str, **kwargs: Any) -> Any:
+        found = info(self, path, **kwargs)
+        store.put("a", new)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Careful, "info", overwritten)
+        assert store.read("a", start, end) == new[start:end]
