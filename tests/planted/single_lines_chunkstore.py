@@ -157,7 +157,7 @@ BREAKAGES = [
         file="chunkstore/segments/chunk_list.py",
         old="            if start < placed.end and placed.chunk.length:\n",
         new="            if start <= placed.end and placed.chunk.length:\n",
-        tests=["tests/chunkstore/segments/test_segment_reads.py::test_extents_are_ranges_of_chunks"],
+        tests=["tests/chunkstore/segments/test_chunk_list.py::test_a_list_without_an_index_is_walked"],
     ),
     Breakage(
         name="short-chunk-read",
