@@ -51,6 +51,14 @@ _ISO_8601 = re.compile(
 )
 
 
+def time_text(milliseconds: int) -> str:
+    """A time (ms since the epoch) as ISO 8601, in UTC; the number itself if that is no date."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{milliseconds} ms"
+
+
 # --- parsing -------------------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,8 @@ _OPTIONS_HEAD = """# Spark options
 Options of `format("pravega")`, for `spark.read`, `spark.readStream`, `df.write`, `df.writeStream` and SQL. Names may be
 written in any case and without underscores: `start_stream_cut` and `startStreamCut` are one option. Unknown options are
 ignored with a warning. It suggests the option with a similar name, or the one that replaces an option of another
-source. Options of other sources that limit the range of a read, like `versionAsOf` and `timestampAsOf`, are refused if
+source. A typo in an option that says where a read begins or ends is an error, as other events would be read. Options of
+other sources that limit the range of a read, like `versionAsOf` and `timestampAsOf`, are refused if
 no option here means exactly the same. [The Spark guide](spark.md) shows how to use the options.
 
 """

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pravega_spark.quantities import time_text
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 
@@ -15,6 +18,12 @@ if TYPE_CHECKING:
 
     from pravega_spark.source.options import SourceOptions
     from pravega_spark.streams.reading.snapshot import Snapshot
+
+
+logger = logging.getLogger(__name__)
+
+_CLOCKS_DIFFER = 60_000
+"""A time is in the future from so many milliseconds ahead of this host's clock on."""
 
 
 def batch_ranges(options: SourceOptions) -> list[StreamRange]:
@@ -28,6 +37,12 @@ def _range(options: SourceOptions, snapshot: Snapshot) -> StreamRange:
     from pravega_spark.source.opening import resolve_cut
 
     start, end = options.batch_cuts()
+    if options.starting_timestamp is not None and options.starting_timestamp > time.time() * 1000 + _CLOCKS_DIFFER:
+        logger.warning(
+            "Option 'starting_timestamp' (%s) is in the future, so nothing of stream %s is read.",
+            time_text(options.starting_timestamp),
+            snapshot.stream.key,
+        )
     head, tail = snapshot.head_cut(), snapshot.tail_cut()
     if options.starting_timestamp is not None:
         begin = snapshot.cut_at(options.starting_timestamp)

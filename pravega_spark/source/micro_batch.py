@@ -19,17 +19,24 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from engine.errors import SegmentNotFound, SegmentTruncated
-from pravega_spark.errors import CutOfDeletedStream, PositionLost, StreamDeleted, StreamNotFound, StreamRecreated
+from pravega_spark.errors import (
+    CutOfDeletedStream,
+    InvalidStreamCut,
+    PositionLost,
+    StreamDeleted,
+    StreamNotFound,
+    StreamRecreated,
+)
 from pravega_spark.source.admission import AdmissionControl, Backlog, backlog_of
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.offset import cut_of, cuts_of, id_of, progress_of, text_of
-from pravega_spark.source.opening import resolve_cut
+from pravega_spark.source.opening import refuse_checkpoint_within, resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.selection import Selection
 from pravega_spark.source.subscription import Subscription, log_other_queries
-from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.epochs import Comparison
 from pravega_spark.streams.reading.lag import AT_TAIL, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
@@ -74,6 +81,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @for_users
     def initialOffset(self) -> Any:
         if self._first is None:  # Spark asks twice, and the answers have to be the same
+            refuse_checkpoint_within(self._options)
             self._first = self._retried(lambda snapshots: self._each(snapshots, self._selection.current(), self._begin))
             if self._subscription is not None:
                 self._subscription.begin(self._first, anew=True)
@@ -192,6 +200,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _subscribe(self, begin: Mapping[str, StreamCut], heads: Mapping[str, StreamCut]) -> None:
         """Subscribe to the streams that join, and in the first poll of a restarted query to all."""
         restarted = not self._resumed and self._first is None
+        if restarted:
+            refuse_checkpoint_within(self._options)
         if self._subscription is not None:
             self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False, restarted=restarted)
             self._subscription.committed(begin)
@@ -232,7 +242,9 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The cuts of an offset, without those of streams that the options do not choose any more."""
         if not self._options.is_multi_stream:
             own = offset.get(self._options.stream) if isinstance(offset, Mapping) else offset
-            return self._with_ids({self._options.stream: cut_of(own)}, {self._options.stream: own})
+            cut = cut_of(own)
+            self._check_same_stream(cut)
+            return self._with_ids({self._options.stream: cut}, {self._options.stream: own})
         cuts = self._with_ids(cuts_of(offset), offset)
         for name in cuts:
             if not self._selection.chooses(name):
@@ -241,6 +253,15 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "do not choose: the query does not read it any more."
                 )
         return {name: cut for name, cut in cuts.items() if self._selection.chooses(name)}
+
+    def _check_same_stream(self, cut: StreamCut) -> None:
+        """Raise InvalidStreamCut if a position of the checkpoint is in a stream that the query does not read."""
+        mine = f"{self._options.scope}/{self._options.stream}"
+        if cut != UNBOUNDED and f"{cut.scope}/{cut.stream}" != mine:
+            raise InvalidStreamCut(
+                f"the query's checkpoint has a position in stream {cut.scope}/{cut.stream}, but the query reads "
+                f"{mine}: give each query a checkpointLocation of its own"
+            )
 
     def _with_ids(self, cuts: dict[str, StreamCut], offset: Any) -> dict[str, StreamCut]:
         """The cuts of an offset, after the ids of their streams were taken from it. Raises StreamRecreated if the name

@@ -20,6 +20,7 @@ from pravega_spark.source.option_table import (
     BY_PLAIN_NAME,
     FOREIGN_HINTS_BY_NAME,
     MAX_INT64,
+    RANGE_ENDS,
     SPARK_OPTIONS,
     STORAGE_PREFIX,
     TABLE_PREFIX,
@@ -64,6 +65,17 @@ class OptionReader:
         for key in self._unknown:
             if (refusal := foreign_option_refusal(key)) is not None:
                 raise ValueError(refusal)
+            if plain(key) not in SPARK_OPTIONS and foreign_option_hint(key) is None:
+                self._refuse_typo_of_range(key)
+
+    @staticmethod
+    def _refuse_typo_of_range(key: str) -> None:
+        """Raise ValueError for an unknown option that is probably one which chooses the events to read."""
+        meant = _similar(plain(key))
+        if meant in RANGE_ENDS:
+            raise ValueError(
+                f"Unknown option {key!r}: did you mean {meant!r}? If it were ignored, other events would be read."
+            )
 
     def text(self, name: str) -> str | None:
         """The option as it was given."""
@@ -86,6 +98,7 @@ class OptionReader:
         missing += [] if rooted else ["controller"]
         more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
         advice = self._path_hint(missing) or self._foreign_hint(missing) or self.similar_hint(missing)
+        advice = advice or f": give {'it' if len(missing) == 1 else 'them'}, as in .option({missing[0]!r}, '…')"
         if "stream" in missing and use in WRITES:
             advice += f"{'' if advice.endswith('?') else '.'} Or give the rows a column 'stream' that names it"
         raise ValueError(f"Missing required option '{missing[0]}'{more}{advice}")

@@ -31,6 +31,9 @@ STREAM_WRITE: tuple[Use, ...] = ("stream write",)
 WRITES: tuple[Use, ...] = ("batch write", "stream write")
 EVERYWHERE: tuple[Use, ...] = (*READS, *WRITES, "metadata")
 
+RANGE_ENDS = ("start_stream_cut", "end_stream_cut", "starting_timestamp", "ending_timestamp")
+"""Options that say where a read begins and ends. A typo in one of them is an error, as other events would be read."""
+
 WHERE: Mapping[Use, str] = MappingProxyType(
     {
         "batch read": "spark.read",

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from chunkstore import StorageRefused
-from chunkstore.urls import check_url
+from chunkstore.urls import check_url, redact
 from pravega_spark.errors import InvalidStreamCut
-from pravega_spark.quantities import parse_time
+from pravega_spark.quantities import parse_time, time_text
 from pravega_spark.source.multi_stream import (
     checked_names,
     checked_pattern,
@@ -331,7 +331,8 @@ def _root(given: OptionReader, environment: Mapping[str, str]) -> str:
     """The root of the streams. Path and option must agree; if neither is given, the environment variable applies."""
     found = {name: _folder(name, text) for name in ("path", "controller") if (text := given.text(name))}
     if len(set(found.values())) > 1:
-        raise ValueError("The path and the option 'controller' name different roots: give one of them.")
+        path, controller = (repr(redact(found[name])) for name in ("path", "controller"))
+        raise ValueError(f"The path {path} and the option 'controller', {controller}, name different roots: give one.")
     if found:
         return next(iter(found.values()))
     if text := environment.get(ROOT_VARIABLE):
@@ -432,7 +433,10 @@ def _check_streams(name: str, text: str | None, options: SourceOptions) -> None:
 
 def _check_times(starting: int | None, ending: int | None) -> None:
     if starting is not None and ending is not None and ending < starting:
-        raise ValueError("Option 'ending_timestamp' is before 'starting_timestamp': swap them, or remove one.")
+        raise ValueError(
+            f"Option 'ending_timestamp' ({time_text(ending)}) is before 'starting_timestamp' ({time_text(starting)}): "
+            "swap them, or remove one."
+        )
 
 
 def _refuse_both(given: OptionReader, one: str, other: str, original: str = "") -> None:

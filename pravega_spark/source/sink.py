@@ -194,6 +194,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 "Options 'txn_app_id' and 'txn_version' identify one batch, and a streaming write has many: omit them; "
                 "the query id and the batch number are used instead. They are for df.write, also in foreachBatch."
             )
+        from pravega_spark.source.opening import refuse_checkpoint_within
+
+        refuse_checkpoint_within(options)
         super().__init__(options, schema)
 
     def _is_idempotent(self) -> bool:

@@ -36,7 +36,7 @@ def flag(name: str, good: str) -> Sample:
 
 SAMPLES: dict[str, Sample] = {
     "controller": Sample("s3://b/r", "root", "s3://b/r", "tcp://h:9090", "there is no broker"),
-    "path": Sample("/r", "root", "/r", "/another", "^The path and the option 'controller' name different roots"),
+    "path": Sample("/r", "root", "/r", "/another", "^The path '/another' and .*, '/r', name different roots"),
     "scope": Sample("other", "scope", "other", "", "^Missing required option 'scope'"),
     "stream": Sample("a, b", "stream", "a,b", "a,,b", "^Option 'stream' has an empty name in its list"),
     "stream_pattern": Sample(

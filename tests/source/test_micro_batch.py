@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructType
 
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamRecreated
+from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of, text_of
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.provider import PravegaDataSource
 
 
 @pytest.fixture
@@ -155,3 +158,46 @@ def test_an_offset_with_the_id_of_its_stream_is_a_cut_to_every_reader() -> None:
     assert StreamCut.from_text(text) == cut_of(text) == cut
     assert gzip.decompress(base64.b64decode(text)) == gzip.decompress(base64.b64decode(cut.as_text()))
     assert id_of(text) == bytes(range(16)) and id_of(cut.as_text()) is None
+
+
+def test_a_checkpoint_of_a_query_on_another_stream_is_named_as_that(manager: StreamManager, place: str) -> None:
+    """Nothing was deleted, so nothing of a deletion is said."""
+    manager.create_stream("sc", "two", 1)
+    options = {"controller": place, "scope": "sc", "start_stream_cut": "earliest"}
+    first = MicroBatchReader(SourceOptions.parse({**options, "stream": "one"}, {}))
+    second = MicroBatchReader(SourceOptions.parse({**options, "stream": "two"}, {}))
+    start = first.initialOffset()
+    told = "the query's checkpoint has a position in stream sc/one, but the query reads sc/two: give each query a check"
+    for call in (
+        lambda: second.latestOffset(start, second.getDefaultReadLimit()),
+        lambda: second.partitions(start, start),
+    ):
+        with pytest.raises(InvalidStreamCut, match=told):
+            call()
+
+
+def test_a_checkpoint_within_the_root_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "root"
+    with StreamManager(str(folder)) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+    given = {"controller": str(folder), "scope": "sc", "stream": "one"}
+    options = SourceOptions.parse(given, {})
+    start = MicroBatchReader(options).initialOffset()
+    (folder / "cp" / "offsets").mkdir(parents=True)
+    (folder / "cp" / "metadata").write_text("{}")
+    restarted = MicroBatchReader(options)
+    for call in (
+        lambda: MicroBatchReader(options).initialOffset(),
+        lambda: restarted.latestOffset(start, restarted.getDefaultReadLimit()),
+        lambda: PravegaDataSource(given).streamWriter(StructType().add("event", StringType()), False),
+    ):
+        with pytest.raises(ValueError, match=f"^{folder}/cp is the checkpoint of a streaming query, and lies in"):
+            call()
+
+
+def test_a_batch_read_that_begins_in_the_future_says_so(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"controller": place, "scope": "sc", "stream": "one", "starting_timestamp": "2100-01-01"}
+    with caplog.at_level(logging.WARNING, "pravega_spark"):
+        assert BatchReader(SourceOptions.parse(given, {})).partitions() == []
+    assert "Option 'starting_timestamp' (2100-01-01T00:00:00.000+00:00) is in the future, so nothing" in caplog.text

@@ -360,20 +360,22 @@ def test_options_travel_to_executors() -> None:
 @pytest.mark.parametrize("name", ["scope", "stream"])
 def test_required(name: str) -> None:
     for given in (without(name), {**REQUIRED, name: ""}, {**without(name), "metadata": "StreamInfo"}):
-        with pytest.raises(ValueError, match=f"^Missing required option '{name}'$"):
+        with pytest.raises(
+            ValueError, match=f"^Missing required option '{name}': give it, as in .option\\('{name}', '…'\\)$"
+        ):
             SourceOptions.parse(given, {})
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:
-    told = [
+    missing = [
         ({}, "Missing required option 'scope', and 'stream' and 'controller' as well"),
         ({"stream": "t"}, "Missing required option 'scope', and 'controller' as well"),
         ({"controller": "/data"}, "Missing required option 'scope', and 'stream' as well"),
     ]
-    for given, expected in told:
+    for given, expected in missing:
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - its message is looked at
             SourceOptions.parse(given, {})
-        assert str(caught.value) == expected
+        assert str(caught.value) == f"{expected}: give them, as in .option('scope', '…')"
 
 
 def test_what_was_given_in_the_place_of_a_required_option_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -387,7 +389,7 @@ def test_what_was_given_in_the_place_of_a_required_option_is_told(caplog: pytest
     ):
         SourceOptions.parse({**without("controller"), "controler": "x"}, {})
     for use in ("batch write", "stream write"):
-        with pytest.raises(ValueError, match=r"'stream'. Or give the rows a column 'stream'") as told:
+        with pytest.raises(ValueError, match=r"'stream': give it, .*\. Or give the rows a column 'stream'") as told:
             SourceOptions.parse(without("stream"), {}, use=use)
         assert str(told.value).startswith("Missing required option 'stream'")
         with pytest.raises(ValueError, match=r"Did you mean 'stream'\? Or give the rows a column 'stream'"):
@@ -397,7 +399,7 @@ def test_what_was_given_in_the_place_of_a_required_option_is_told(caplog: pytest
 def test_streams_of_a_scope_need_the_scope_alone() -> None:
     parsed = SourceOptions.parse({**without("stream"), "metadata": "Streams"}, {})
     assert (parsed.scope, parsed.stream) == ("examples", "")
-    with pytest.raises(ValueError, match=r"^Missing required option 'scope'$"):
+    with pytest.raises(ValueError, match=r"^Missing required option 'scope': give it"):
         SourceOptions.parse({**without("scope", "stream"), "metadata": "Streams"}, {})
 
 
@@ -407,7 +409,7 @@ def test_a_path_that_ends_in_scope_and_stream() -> None:
         with pytest.raises(ValueError, match=told):
             SourceOptions.parse({"path": path}, {})
     for path in ("/data", "/data/my scope/clicks", "s3://key:pass/examples/clicks@host", "/p?token=x/examples/clicks"):
-        with pytest.raises(ValueError, match=r"'stream' as well$"):
+        with pytest.raises(ValueError, match=r"'stream' as well: give them"):
             SourceOptions.parse({"path": path}, {})
 
 
@@ -483,7 +485,7 @@ def test_a_cut_is_of_one_stream() -> None:
     with pytest.raises(ValueError, match="'start_stream_cut' cannot be 'latest' in a batch read"):
         parse(stream="rides,taxis", start_stream_cut='{"taxis": "latest"}').batch_cuts()
     given = '{"rides": "2026-01-31"}'
-    assert "'ending_timestamp' is before" in message(start_stream_cut=given, end_stream_cut='{"rides": "2026-01-30"}')
+    assert "is before 'starting_timestamp'" in message(start_stream_cut=given, end_stream_cut='{"rides": "2026-01-30"}')
 
 
 # The least of a trigger
@@ -832,3 +834,27 @@ def test_order_of_checks() -> None:
             SourceOptions.parse(faults, {})
         faults = {name: value for name, value in {**faults, **change}.items() if value is not None}
     assert SourceOptions.parse(faults, {}).root == "/data/streams"
+
+
+def test_values_of_options_that_contradict_each_other_are_shown() -> None:
+    times = {"starting_timestamp": "2026-01-02", "ending_timestamp": "2026-01-01"}
+    told = "'ending_timestamp' (2026-01-01T00:00:00.000+00:00) is before 'starting_timestamp' (2026-01-02T00:00:00.000"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        SourceOptions.parse({**REQUIRED, **times}, {})
+    with pytest.raises(ValueError, match=r"^The path '/a' and the option 'controller', '/b', name different roots"):
+        SourceOptions.parse({**REQUIRED, "path": "/a", "controller": "/b"}, {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("start_steam_cut", "start_stream_cut"),
+        ("endStreamCuts", "end_stream_cut"),
+        ("starting_timestmp", "starting_timestamp"),
+        ("endingTimestamps", "ending_timestamp"),
+    ],
+)
+def test_a_typo_in_the_end_of_a_range_is_an_error(typed: str, meant: str) -> None:
+    """If it were ignored, other events would be read."""
+    with pytest.raises(ValueError, match=f"^Unknown option '{typed}': did you mean '{meant}'"):
+        SourceOptions.parse({**REQUIRED, typed: "earliest"}, {})
