@@ -374,9 +374,10 @@ class _Drawing:
         letters are, if there is such a place."""
         bars: dict[int, list[_Bar]] = {}
         for bar in (bar for found in self._bars.values() for bar in found):
-            for column in range(int((bar.begin - _MARK) // _NEAR), int((bar.end + _MARK) // _NEAR) + 1):
+            for column in range(int((bar.begin - _MARK - _GAP) // _NEAR), int((bar.end + _MARK + _GAP) // _NEAR) + 1):
                 bars.setdefault(column, []).append(bar)
         letters: list[tuple[float, float]] = []
+        beyond = _MARK + _GAP
         known = list(self._timeline.consumers.items())
         shown = known[:MOST_CONSUMERS]
         for number, (name, points) in enumerate(shown):
@@ -385,7 +386,7 @@ class _Drawing:
                 low, high, x = _y(point.low), _y(point.high), self._x(point.time)
                 wanted = high + (low - high) * (number + 1) / (len(shown) + 1)
                 near = bars.get(int(x // _NEAR), ())
-                events = [(bar.high, bar.low) for bar in near if bar.begin - _MARK < x < bar.end + _MARK]
+                events = [(bar.high - _GAP, bar.low) for bar in near if bar.begin - beyond < x < bar.end + beyond]
                 beside = [(other - _MARK, other + _MARK) for place, other in letters if abs(place - x) < 2 * _MARK]
                 places = (nearest_free(wanted, high, low, taken, _MARK) for taken in ([*events, *beside], events))
                 y = next((place for place in places if place is not None), wanted)
