@@ -30,11 +30,13 @@ from pravega_spark.picture_layout import (
     clock,
     columns,
     columns_label,
+    even_ticks,
     evenly,
     events_by_column,
     free,
     head_label,
     is_exact,
+    nearest_free,
     ticks,
     time_label,
     title,
@@ -51,11 +53,13 @@ _BELOW, _LEGEND_LINE = 74, 20
 _LETTER, _LINE = 6.2, 15  # of a label's font, 11 px
 _STYLES = ("", "8 3", "2 2")  # dashes of cuts, when the colours are used up
 
-_MARK = 7.5  # radius of a consumer's mark
+_MARK, _NEAR = 7.5, 16  # radius of a consumer's mark; width of the columns in which it is compared with events
+_LEAST_GONE, _LEAST_BAR = 12, 2.5  # the least width of a truncated part and of a column of events, and its least height
+_GAP = 1.5  # between a column of events and a line behind it
 
 _STYLE = """\
 .pravega-picture .segment:hover, .pravega-picture .cut:hover {filter: brightness(0.85)}
-.pravega-picture text, .pravega-picture .events {pointer-events: none}"""
+.pravega-picture text, .pravega-picture .events, .pravega-picture .gap {pointer-events: none}"""
 
 _FITTING = "<style>.pravega-page svg {max-width: 100%; height: auto}</style>"
 """For pages: the picture shrinks with its page. Renderers other than browsers do not understand it."""
@@ -102,8 +106,9 @@ def stream_picture(
     Each segment is a rectangle, from its creation to its sealing, over its key range. Its label `seg 3.2` means segment
     3, created in epoch 2. The right edge is now, by the clock of this machine; a segment that reaches it is open.
     Labels and marks without room are omitted; the titles of all parts have ids, keys and times. The columns in a
-    segment are its readable events by time. Hatched parts were truncated; the picture starts with the first epoch of
-    which anything is left.
+    segment are its readable events by time; they cover the lines of cuts. Hatched parts were truncated; the picture
+    starts with the first epoch of which anything is left. Columns and truncated parts that would be too narrow to see
+    are drawn wider.
 
     A cut crosses each segment between the event before it and the event after it, and is as straight as these allow.
     A time is a straight line at that time. Letters mark the positions of the first MOST_CONSUMERS of the scope's
@@ -129,6 +134,15 @@ class _Key(NamedTuple):
     name: str
 
 
+class _Bar(NamedTuple):
+    """A column of events: its left and right edge, its top and its bottom."""
+
+    begin: float
+    end: float
+    high: float
+    low: float
+
+
 class _Drawing:
     """One timeline as SVG."""
 
@@ -136,17 +150,35 @@ class _Drawing:
         self._timeline = timeline
         self._even = even
         self._legend: list[_Key] = []
-        place: X = evenly(timeline) if even else float
-        first, last = place(timeline.epochs[0][1]), place(timeline.now)
-        scale = (_WIDTH - _LEFT - _RIGHT) / ((last - first) or 1)
-        self._x: X = lambda moment: _LEFT + (place(moment) - first) * scale
+        self._head = {(place.low, place.begun): place.time for place in timeline.head}
+        self._left = float(_LEFT)  # of all that is not truncated
+        self._x = self._axis()
+        created = timeline.epochs[0][1]
+        gone = [self._x(self._truncated_to(span)) for span in timeline.spans if span.begun == created]
+        if any(_LEFT < end < _LEFT + _LEAST_GONE for end in gone):
+            self._left += _LEAST_GONE
+            self._x = self._axis()
+        self._bars = self._columns()
         marked = (*timeline.cuts.values(), *timeline.consumers.values())
         self._points = (*timeline.head, *timeline.tail, *(point for points in marked for point in points))
 
+    def _axis(self) -> X:
+        """The x of times. What is later than the first epoch's creation lies to the right of `_left`."""
+        known, left = self._timeline, self._left
+        place: X = evenly(known) if self._even else float
+        first, last = place(known.epochs[0][1]), place(known.now)
+        scale = (_WIDTH - left - _RIGHT) / ((last - first) or 1)
+        return lambda moment: left + (place(moment) - first) * scale if place(moment) > first else float(_LEFT)
+
+    def _truncated_to(self, span: SegmentSpan) -> int:
+        """The time up to which a segment is truncated; that of its beginning if it is not."""
+        return span.ended if span.state == "gone" else self._head.get((span.segment.low, span.begun), span.begun)
+
     def svg(self) -> str:
         segments, (below, marks) = [*self._segments()], self._borders()
-        lines = [*self._cuts(), *self._consumers()]
-        parts = [*segments, *self._events(), *below, *lines, *marks, *self._labels(), *self._frame(), *self._keys()]
+        lines = [*below, *self._cuts(), *self._consumers(), *marks]
+        events = self._events()  # on top of all lines: a line is seen above them, but they are not seen below it
+        parts = [*segments, *lines, *events, *self._labels(), *self._frame(), *self._keys()]
         height = _TOP + _HEIGHT + _BELOW + _LEGEND_LINE * self._lines
         name = escape(title(self._timeline))
         opening = (
@@ -167,9 +199,10 @@ class _Drawing:
         yield _text(_LEFT - 10, _TOP - 10, "epoch", anchor="end")
         for number in apart(begun, 8 + len(str(known.epochs[-1][0])) * _LETTER):
             yield _text(begun[number], _TOP - 10, str(known.epochs[number][0]), anchor="middle")
-        moments = [created for _, created in known.epochs] if self._even else ticks(known.epochs[0][1], known.now, 7)
-        places = [self._x(moment) for moment in moments]
-        exact = is_exact(known) if self._even else any(moment % 1000 for moment in moments)
+        moments = even_ticks(known, self._x, 90) if self._even else ticks(known.epochs[0][1], known.now, 7)
+        places, begins = [self._x(moment) for moment in moments], {created for _, created in known.epochs}
+        exact = any(moment % 1000 for moment in moments if not self._even or moment not in begins)
+        exact = exact or (self._even and is_exact(known))
         for number in apart(places, 90):
             x = places[number]
             yield f'<path d="M{x:.1f} {bottom}v5" stroke="black"/>'
@@ -208,16 +241,16 @@ class _Drawing:
     # --- in it -------------------------------------------------------------------------------------------------
 
     def _segments(self) -> Iterator[str]:
-        head = {(place.low, place.begun): place.time for place in self._timeline.head}
         found = set()
         for span in self._timeline.spans:
-            segment, state = span.segment, span.state
-            fill = {"open": OPEN, "sealed": SEALED, "gone": "url(#pravega-gone)"}[state]
-            yield self._box(span.begun, span.ended, span, fill)
-            found.add(state)
-            reached = head.get((segment.low, span.begun), span.begun)
-            if reached > span.begun:
-                yield self._box(span.begun, reached, span, "url(#pravega-gone)", f"truncated up to {_exact(reached)}")
+            left, right, reached = self._x(span.begun), self._x(span.ended), self._truncated_to(span)
+            fill = _FILL.get(span.state, "url(#pravega-gone)")
+            yield self._box(left, right, span, fill)
+            found.add(span.state)
+            if span.state != "gone" and reached > span.begun:
+                end = self._x(reached)
+                begin = max(min(left, end - _LEAST_GONE), _LEFT)  # what is before a truncated segment is truncated too
+                yield self._box(begin, end, span, "url(#pravega-gone)", f"truncated up to {_exact(reached)}")
                 found.add("gone")
         for state, fill, name in (
             ("open", OPEN, "takes events"),
@@ -227,31 +260,47 @@ class _Drawing:
             if state in found:
                 self._legend.append(_Key(f'<rect y="-7" width="26" height="14" fill="{fill}"/>', name))
 
-    def _events(self) -> Iterator[str]:
+    def _columns(self) -> dict[int, list[_Bar]]:
         """The events of each segment by time, as columns of one scale in the lower part of the segment."""
         edges = columns(self._timeline, self._even)
         spans = {span.segment.id: span for span in self._timeline.spans}
         found = {number: events_by_column(rows, edges) for number, rows in self._timeline.activity.items()}
-        most = max((float(counts.max()) for counts in found.values()), default=0.0)
-        if not most:
-            return
+        self._most = max((float(counts.max()) for counts in found.values()), default=0.0)
+        self._columns_label = columns_label(self._most, edges, self._even)
         places = [self._x(edge) for edge in edges]
+        bars: dict[int, list[_Bar]] = {}
         for number, counts in found.items():
-            span, bars = spans[number], []
-            left, right, low = self._x(span.begun), self._x(span.ended), _y(span.segment.low)
+            span = spans[number]
+            left, right = max(self._x(self._truncated_to(span)), self._left), self._x(span.ended)
+            low = _y(span.segment.low)
             height = _bars_height(low - _y(span.segment.high))
+            bars[number] = []
             for column in counts.nonzero()[0].tolist():
-                begin, end = max(places[column], left), min(places[column + 1], right)
-                high = low - max(height * float(counts[column]) / most, 1.0)
-                bars.append(f"M{begin:.1f} {low:.1f}V{high:.1f}H{max(end, begin + 0.5):.1f}V{low:.1f}Z")
-            yield f'<path class="events" d="{"".join(bars)}" fill="{EVENTS}"/>'
-        look = "".join(
-            f'<rect x="{x}" y="{7 - high}" width="7" height="{high}" fill="{EVENTS}"/>' for x, high in _COLUMNS
-        )
-        self._legend.append(_Key(look, columns_label(most, edges, self._even)))
+                begin = max(min(places[column], right - _LEAST_BAR), left)
+                end = max(min(places[column + 1], right), begin + _LEAST_BAR)
+                high = low - max(height * float(counts[column]) / self._most, _LEAST_BAR)
+                bars[number].append(_Bar(begin, end, high, low))
+        return bars
 
-    def _box(self, begun: int, ended: int, span: SegmentSpan, fill: str, more: str = "") -> str:
-        segment, left = span.segment, self._x(begun)
+    def _events(self) -> Iterator[str]:
+        """The columns of events, with a gap of the segment's colour between them and the lines behind them."""
+        spans = {span.segment.id: span for span in self._timeline.spans}
+        for number, bars in self._bars.items():
+            around = "".join(
+                f"M{begin - _GAP:.1f} {low:.1f}V{high - _GAP:.1f}H{end + _GAP:.1f}V{low:.1f}Z"
+                for begin, end, high, low in bars
+            )
+            shape = "".join(f"M{begin:.1f} {low:.1f}V{high:.1f}H{end:.1f}V{low:.1f}Z" for begin, end, high, low in bars)
+            yield f'<path class="gap" d="{around}" fill="{_FILL[spans[number].state]}"/>'
+            yield f'<path class="events" d="{shape}" fill="{EVENTS}"/>'
+        if self._most:
+            look = "".join(
+                f'<rect x="{x}" y="{7 - high}" width="7" height="{high}" fill="{EVENTS}"/>' for x, high in _COLUMNS
+            )
+            self._legend.append(_Key(look, self._columns_label))
+
+    def _box(self, left: float, right: float, span: SegmentSpan, fill: str, more: str = "") -> str:
+        segment = span.segment
         until = "takes events" if span.state == "open" else f"until {_exact(span.ended)}"
         state = {"open": "", "sealed": "sealed", "gone": "truncated as a whole"}[span.state]
         lines = [
@@ -261,17 +310,23 @@ class _Drawing:
             more or state,
         ]
         return (
-            f'<rect class="segment" x="{left:.1f}" y="{_y(segment.high):.1f}" width="{self._x(ended) - left:.1f}" '
+            f'<rect class="segment" x="{left:.1f}" y="{_y(segment.high):.1f}" width="{right - left:.1f}" '
             f'height="{_y(segment.low) - _y(segment.high):.1f}" fill="{fill}" stroke="white">{_title(*lines)}</rect>'
         )
 
     def _borders(self) -> tuple[list[str], list[str]]:
         """A line over the keys of each split and merge, and a triangle that opens where there are more segments."""
         lines, marks, borders = [], [], self._timeline.borders
-        places = [(self._x(border.time), (_y(border.low) + _y(border.high)) / 2) for border in borders]
-        marked = {borders[number] for number in unhidden(places, 14)}
+        heights: dict[tuple[int, float], float] = {}  # of the segments at the upper end of a border
+        for span in self._timeline.spans:
+            high = span.segment.high
+            for time in (span.begun, span.ended):
+                height = _y(span.segment.low) - _y(high)
+                heights[time, high] = min(height, heights.get((time, high), height))
+        places = [(self._x(border.time), _y(border.high) + heights[border.time, border.high] / 4) for border in borders]
+        marked = {borders[number]: places[number] for number in unhidden(places, 14)}
         if len(marked) < len(borders) / 2:
-            marked = set()
+            marked = {}
         looks = {"split": (SPLIT, "M-7 0L7 -7V7Z"), "merge": (MERGE, "M7 0L-7 -7V7Z")}
         for border in borders:
             kind, time, low, high = border
@@ -280,7 +335,7 @@ class _Drawing:
             path = f'd="M{x:.1f} {_y(low):.1f}V{_y(high):.1f}"'
             lines.append(f'<path {path} stroke="{colour}" stroke-width="3">{details}</path>')
             if border in marked:
-                place = f'transform="translate({x:.1f} {(_y(low) + _y(high)) / 2:.1f})"'
+                place = f'transform="translate({x:.1f} {marked[border][1]:.1f})"'
                 marks.append(f'<path d="{triangle}" {place} fill="{colour}" stroke="white">{details}</path>')
         for name, (colour, triangle) in looks.items():
             if any(border.kind == name for border in borders):
@@ -315,14 +370,27 @@ class _Drawing:
         self._legend.append(_Key(f'<path d="M0 0H26" {look}/>', shown))
 
     def _consumers(self) -> Iterator[str]:
-        """A letter in each segment in which a consumer is, with a thin line over its keys."""
+        """A letter in each segment in which a consumer is, with a thin line over its keys: where no events and no other
+        letters are, if there is such a place."""
+        bars: dict[int, list[_Bar]] = {}
+        for bar in (bar for found in self._bars.values() for bar in found):
+            for column in range(int((bar.begin - _MARK - _GAP) // _NEAR), int((bar.end + _MARK + _GAP) // _NEAR) + 1):
+                bars.setdefault(column, []).append(bar)
+        letters: list[tuple[float, float]] = []
+        beyond = _MARK + _GAP
         known = list(self._timeline.consumers.items())
         shown = known[:MOST_CONSUMERS]
         for number, (name, points) in enumerate(shown):
             letter = chr(ord("A") + number)
             for point in points:
                 low, high, x = _y(point.low), _y(point.high), self._x(point.time)
-                y = high + (low - high) * (number + 1) / (len(shown) + 1)
+                wanted = high + (low - high) * (number + 1) / (len(shown) + 1)
+                near = bars.get(int(x // _NEAR), ())
+                events = [(bar.high - _GAP, bar.low) for bar in near if bar.begin - beyond < x < bar.end + beyond]
+                beside = [(other - _MARK, other + _MARK) for place, other in letters if abs(place - x) < 2 * _MARK]
+                places = (nearest_free(wanted, high, low, taken, _MARK) for taken in ([*events, *beside], events))
+                y = next((place for place in places if place is not None), wanted)
+                letters.append((x, y))
                 details = _title(f"{name}: {_location(point)}", f"keys above {point.low:.6g}, up to {point.high:.6g}")
                 line = f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="black" stroke-dasharray="1 3"/>'
                 yield f'<g class="cut consumer">{line}{_letter(letter, x, y)}{details}</g>'
@@ -332,13 +400,13 @@ class _Drawing:
 
     def _labels(self) -> Iterator[str]:
         """The segments' labels, where no line crosses them; none without room."""
-        head = {(place.low, place.begun): place.time for place in self._timeline.head}
         lines = [(point.low, point.high, self._x(point.time)) for point in self._points]
-        for segment, begun, ended, _ in self._timeline.spans:
+        for span in self._timeline.spans:
+            segment = span.segment
             label = f"seg {segment_label(segment.id)}"
             crossing = [x for low, high, x in lines if low < segment.high and high > segment.low]
-            left = self._x(head.get((segment.low, begun), begun))
-            middle = free(left, self._x(ended), crossing, len(label) * _LETTER + 14)
+            left = self._x(self._head.get((segment.low, span.begun), span.begun))
+            middle = free(left, self._x(span.ended), crossing, len(label) * _LETTER + 14)
             if middle is not None and _y(segment.low) - _y(segment.high) > _LINE:
                 yield _text(middle, (_y(segment.low) + _y(segment.high)) / 2 + 4, label, anchor="middle")
 
@@ -355,6 +423,7 @@ def _bars_height(height: float) -> float:
     return height / 2 - _LINE / 2 if height > 2 * _LINE else height / 2
 
 
+_FILL = {"open": OPEN, "sealed": SEALED}
 _COLUMNS = ((1, 6), (9, 14), (17, 9))  # of the legend: x and height
 
 

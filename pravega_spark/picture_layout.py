@@ -31,6 +31,7 @@ OPEN, SEALED, GONE, HATCH, EVENTS = "#8CCBF0", "#D3E6F1", "#EFEFEF", "#8C8C8C", 
 SPLIT, MERGE, END = "#D55E00", "#882255", "#000000"
 CUTS = ("#E69F00", "#009E73", "#0072B2", "#CC79A7")
 
+_SHORT_STEPS = (1, 2, 5, 10, 20, 50)
 _STEPS: tuple[int, ...] = (100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000)
 _STEPS += tuple(60_000 * step for step in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720))
 _STEPS += tuple(86_400_000 * step for step in (1, 2, 7, 14, 30, 90, 365, 730, 1825, 3650))
@@ -127,13 +128,30 @@ def is_exact(timeline: Timeline) -> bool:
 
 def ticks(first: int, last: int, most: int) -> list[int]:
     """Round times (ms) from `first` to `last`; at most `most` of them."""
-    step = _step(first, last, most)
+    step = _step(first, last, most, (*_SHORT_STEPS, *_STEPS))
     return list(range(-(-first // step) * step, last + 1, step))
 
 
-def _step(first: int, last: int, most: int) -> int:
+def even_ticks(timeline: Timeline, x: X, distance: float) -> list[int]:
+    """The times (ms) at which epochs begin, and round times within epochs where there is room for them.
+
+    x: the axis, on which these times are so far from each other.
+    """
+    begins = [created for _, created in timeline.epochs]
+    if len(begins) == 1:
+        return ticks(begins[0], timeline.now, 7)
+    found: list[int] = []
+    for begin, end in pairwise([*begins, max(timeline.now, begins[-1] + 1)]):
+        room = int((x(end) - x(begin)) // distance)
+        within = ticks(begin, end, room) if room > 1 else []
+        far = (moment for moment in within if min(x(moment) - x(begin), x(end) - x(moment)) >= distance)
+        found += [begin, *far]
+    return found
+
+
+def _step(first: int, last: int, most: int, steps: Sequence[int] = _STEPS) -> int:
     """The shortest round duration (ms) of which fewer than `most` fit between two times."""
-    return next((step for step in _STEPS if (last - first) // step < most), _STEPS[-1])
+    return next((step for step in steps if (last - first) // step < most), steps[-1])
 
 
 def apart(places: Sequence[float], distance: float) -> list[int]:
@@ -166,3 +184,17 @@ def free(begin: float, end: float, taken: Sequence[float], width: float) -> floa
     bounds = [begin, *sorted(place for place in taken if begin < place < end), end]
     left, right = max(pairwise(bounds), key=lambda part: part[1] - part[0])
     return (left + right) / 2 if right - left >= width else None
+
+
+def nearest_free(
+    wanted: float, begin: float, end: float, taken: Sequence[tuple[float, float]], radius: float
+) -> float | None:
+    """The place in a range that is nearest to the wanted one, such that a mark of this radius lies in the range and
+    meets none of the taken ranges; None if there is none."""
+    places = [wanted, begin + radius, end - radius, *(low - radius for low, _ in taken)]
+    places += [high + radius for _, high in taken]
+    for place in sorted(places, key=lambda place: abs(place - wanted)):
+        inside = begin + radius <= place <= end - radius
+        if inside and all(place + radius <= low or place - radius >= high for low, high in taken):
+            return place
+    return None

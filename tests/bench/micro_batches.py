@@ -14,7 +14,7 @@ from tests.source.fast_motion import FastMotion, Row
 PANELS = {
     "milliseconds": "CPU ms a batch, all processes",
     "requests": "requests a batch",
-    "objects": "objects without chunks",
+    "objects": "objects other than chunks",
     "chunks": "chunks",
     "checkpoint_bytes": "bytes of a checkpoint",
     "resident": "MiB resident, storage included",

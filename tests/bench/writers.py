@@ -51,9 +51,11 @@ KINDS = ("PUT", "LIST", "GET", "DELETE")
 
 
 class Place(NamedTuple):
-    """Where streams are: as the writers reach it, and as who makes and reads them does. apart: see `Spec`."""
+    """Where streams are: as the writers reach it, and as who makes and reads them does. apart: see `Spec`. label: in
+    the legend of the picture."""
 
     name: str
+    label: str
     url: str
     options: dict[str, Any]
     near: dict[str, Any]
@@ -88,7 +90,7 @@ def measure(folder: str, figures: Figures) -> None:
     with places(folder) as found:
         for place in found:
             trip = _ceiling(place, figures)
-            drawn[place.name] = _single_events(place, figures, trip)
+            drawn[place.label] = _single_events(place, figures, trip)
             if place.options:
                 _batches(place, figures)
     plot(drawn, os.environ.get("PLOT_WRITERS", "bench-writers.svg"))
@@ -144,7 +146,7 @@ def _ceiling(place: Place, figures: Figures) -> float:
 def places(folder: str) -> Iterator[list[Place]]:
     """A folder, and an S3 server that is far away, if one is installed."""
     with contextlib.ExitStack() as stack:
-        found = [Place("folder", f"{folder}/writers", {}, {})]
+        found = [Place("folder", "folder", f"{folder}/writers", {}, {})]
         server = _server(stack)
         if server is not None:
             near = {**server.storage_options(), **_client()}
@@ -153,8 +155,10 @@ def places(folder: str) -> Iterator[list[Place]]:
             stack.callback(far.close)
             there = {**near, "client_kwargs": {**where, "endpoint_url": far.url}}
             name = f"{type(server).__name__}, {AWAY * 1000:g} ms away"
-            found.append(Place(name, server.make_bucket(), there, near))
-            found.append(Place(f"{name}, apart", server.make_bucket(), there, near, apart=True))
+            away = f"S3, {AWAY * 1000:g} ms away"
+            found.append(Place(name, f"{away}, writers on one host", server.make_bucket(), there, near))
+            label = f"{away}, writers apart (as on hosts of their own)"
+            found.append(Place(f"{name}, apart", label, server.make_bucket(), there, near, apart=True))
         yield found
 
 
@@ -264,23 +268,25 @@ def check(manager: StreamManager, acknowledged: Sequence[int]) -> None:
 
 PANELS = {
     "events_s": "events a second, all together",
-    "rate_times": "the same, times that of one",
-    "p99_trips": "p99 in round trips",
-    "cpu_times": "CPU of an event, times that of one",
+    "rate_times": "the same, relative to one writer",
+    "p99_trips": "p99 latency, in round trips",
+    "cpu_times": "CPU of an event, relative to one writer",
     "requests": "PUT, LIST and GET of an event",
-    "least_share": "least share of a writer, of the mean",
+    "least_share": "slowest writer, relative to the mean",
 }
 
 
 def plot(found: Mapping[str, Mapping[int, Mapping[str, float]]], file: str) -> None:
-    """A small picture with a panel for each figure; a line for each place, over the number of writers."""
+    """A small picture with a panel for each figure; a line for each place, over the number of writers. The legend is
+    below the panels, where it covers no line."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.fonttype"] = "none"  # texts as texts: a small file
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, panels = pyplot.subplots(2, 3, figsize=(9, 4.6), sharex=True, layout="constrained")
+    figure, panels = pyplot.subplots(2, 3, figsize=(9, 4.9), sharex=True, layout="constrained")
     for axes, (name, title) in zip(panels.flat, PANELS.items(), strict=True):
         for place, rows in found.items():
             values = [_value(row, name) for row in rows.values()]
@@ -289,6 +295,9 @@ def plot(found: Mapping[str, Mapping[int, Mapping[str, float]]], file: str) -> N
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         if name in ("events_s", "requests"):
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_ylim(bottom=0)
         axes.set_title(title, fontsize=9)
@@ -296,7 +305,7 @@ def plot(found: Mapping[str, Mapping[int, Mapping[str, float]]], file: str) -> N
         axes.grid(alpha=0.3)
     for axes in panels[1]:
         axes.set_xlabel("writers", fontsize=8)
-    panels[0][0].legend(fontsize=7)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found), fontsize=8)
     figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None)
     pyplot.close(figure)
 

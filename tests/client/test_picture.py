@@ -22,7 +22,17 @@ from pravega_spark import (
     StreamRetentionPolicy,
     stream_picture,
 )
-from pravega_spark.picture_layout import SPLIT, apart, events_by_column, free, ticks, unhidden
+from pravega_spark.picture_layout import (
+    SPLIT,
+    apart,
+    even_ticks,
+    evenly,
+    events_by_column,
+    free,
+    nearest_free,
+    ticks,
+    unhidden,
+)
 from pravega_spark.segment_ids import segment_epoch, segment_number
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.html_table import html_table
@@ -453,6 +463,92 @@ def test_columns_show_when_events_came(manager: StreamManager) -> None:
     )
     even = stream_picture(manager, "sc", "one", even=True)
     assert any(re.fullmatch(r"events: \d+ in the highest column", text) for text in Drawn(even).texts)
+
+
+def columns_of(path: ElementTree.Element) -> list[tuple[float, float, float, float]]:
+    """The left edge, the right edge, the top and the bottom of each column that a path draws."""
+    found = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)H([\d.]+)V", path.attrib["d"])
+    return [(float(left), float(right), float(top), float(low)) for left, low, top, right in found]
+
+
+def test_no_line_and_no_mark_covers_the_events(manager: StreamManager) -> None:
+    cut = write(manager, "one")
+    later()
+    write(manager, "one")
+    scale_to(manager, "one", 0.5)
+    write(manager, "one")
+    for number in range(12):  # so many that some have their places where events are
+        manager.create_reader_group(f"group-{number:02}", "sc", "one", stream_cut=cut)
+    svg = stream_picture(manager, "sc", "one", cuts={"mark": cut}, even=True).svg
+    drawn = svg.splitlines()
+    events = [place for place, line in enumerate(drawn) if line.startswith('<path class="events"')]
+    others = [place for place, line in enumerate(drawn) if "<title>" in line]
+    assert len(events) == 3 and max(others) < min(events)
+    assert {"cut", "cut consumer"} <= {*re.findall(r'<g class="([^"]+)"', svg)} and "<title>split at" in svg
+
+    tree = ElementTree.fromstring(svg)
+    columns = [each for path in tree.iter(f"{SVG}path") if path.get("class") == "events" for each in columns_of(path)]
+    letters = [group.find(f"{SVG}circle") for group in tree.iter(f"{SVG}g") if group.get("class") == "cut consumer"]
+    assert len(letters) == 12
+    for circle in letters:
+        assert circle is not None
+        x, y, radius = (float(circle.attrib[name]) for name in ("cx", "cy", "r"))
+        beside = [(top, low) for left, right, top, low in columns if left < x + radius and right > x - radius]
+        assert beside and all(y + radius <= top + 0.1 or y - radius >= low - 0.1 for top, low in beside)
+
+
+def test_a_mark_moves_to_the_nearest_free_place() -> None:
+    assert nearest_free(50, 0, 100, [], 5) == 50
+    assert nearest_free(50, 0, 100, [(48, 60)], 5) == 43 and nearest_free(50, 0, 100, [(0, 60)], 5) == 65
+    assert nearest_free(50, 0, 100, [(48, 60), (36, 44)], 5) == 65
+    assert nearest_free(50, 40, 60, [(48, 60)], 5) is None and nearest_free(2, 0, 4, [], 5) is None
+
+
+def test_what_is_close_to_the_head_is_wide_enough_to_be_seen() -> None:
+    """As when a stream was written and truncated within a second, long ago."""
+    with MuchLater("memory://narrow", create=True) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        head = write(manager, "one")
+        later()
+        write(manager, "one")
+        manager.truncate_stream("sc", "one", head)
+        for even in (False, True):
+            svg = stream_picture(manager, "sc", "one", even=even).svg
+            tree = ElementTree.fromstring(svg)
+            (gone,) = [
+                each
+                for each in tree.iter(f"{SVG}rect")
+                if each.get("class") == "segment" and "gone" in each.attrib["fill"]
+            ]
+            left, width = float(gone.attrib["x"]), float(gone.attrib["width"])
+            assert left == 62 and width >= 12
+            (path,) = [each for each in tree.iter(f"{SVG}path") if each.get("class") == "events"]
+            bars = columns_of(path)
+            assert bars and all(begin >= left + width - 0.1 and end - begin > 2 for begin, end, *_ in bars)
+
+
+def test_a_picture_of_one_epoch_has_many_times_on_its_axis(manager: StreamManager) -> None:
+    """However young the stream is, and with `even` too."""
+    later()
+    for even in (False, True):
+        texts = Drawn(stream_picture(manager, "sc", "one", even=even)).texts
+        assert sum(re.fullmatch(r"20\d\d-\d\d-\d\d", text) is not None for text in texts) >= 2
+
+
+def test_epochs_that_are_wide_have_times_within_them() -> None:
+    with StreamManager("memory://even-ticks", create=True) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "one", 1)
+        found = manager.stream_timeline("sc", "one")
+    hour = 3_600_000
+    known = found._replace(epochs=((0, hour + 1), (1, 2 * hour + 2)), now=2 * hour + 100)
+    place = evenly(known)
+    times = even_ticks(known, lambda moment: 300 * place(moment), 90)
+    assert times[0] == hour + 1 and 2 * hour + 2 in times and times == sorted(times)
+    assert times[1] % 60_000 == 0 and len(times) >= 4
+    assert all(300 * (place(after) - place(before)) >= 90 for before, after in pairwise(times))
+    assert even_ticks(known, lambda moment: 100 * place(moment), 90) == [hour + 1, 2 * hour + 2]
 
 
 def test_events_fall_into_the_columns_of_their_times() -> None:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import nbformat
 import numpy as np
 import pytest
+from matplotlib import pyplot as plt
 
 from tests.notebooks.runs import NOTEBOOKS, Run, load
 
@@ -140,10 +141,25 @@ def test_cuts_scaling_and_retention(ran: Callable[[str], Run]) -> None:
     assert rows(run.text("spark-between")) == [["day", "count"], ["sunday", "200"]]
 
 
+def test_the_chunks_are_counted_by_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plt, "show", lambda: None)
+    notebook = nbformat.read(NOTEBOOKS / "operating_a_stream.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "chunks" in cell.metadata.get("tags", ())]
+    with plt.rc_context({"backend": "Agg"}):
+        exec(cell.source, {"plt": plt, "before": [40_000] * 7, "after": [240_000, 40_000]})
+        figure = plt.gcf()
+        figure.canvas.draw()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high)
+        assert axes.get_xlabel() and axes.get_title()
+    plt.close(figure)
+
+
 @pytest.mark.processes
 def test_operating_a_stream(ran: Callable[[str], Run]) -> None:
     run = ran("operating_a_stream.ipynb")
-    for tag, lines in (("watched", 3), ("killed", 4), ("merged", 2)):
+    for tag, lines in (("watched", 3), ("killed", 4), ("merged", 3)):
         told = run.text(tag).splitlines()
         assert len(told) == lines and all(line.endswith(": True") for line in told), told
     assert_has_colours(run.picture("lag"), "#0072B2", "#E69F00")

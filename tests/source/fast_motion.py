@@ -110,8 +110,8 @@ class Process:
 class Row(NamedTuple):
     """What some batches cost, by batch, and what there is after them. milliseconds: of CPU, of all processes together.
 
-    objects: those of the root without chunks; bytes: of the largest checkpoint, the offset, a pickled plan; resident:
-    MiB of memory, with the simulated storage's.
+    objects: those of the root other than chunks; bytes: of the largest checkpoint, the offset, a pickled plan;
+    resident: MiB of memory, with the simulated storage's.
     """
 
     batches: int
