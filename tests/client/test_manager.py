@@ -431,3 +431,12 @@ def test_what_operators_are_told_to_call_can_be_imported() -> None:
     for name in ("Root", "Settings", "Slice", "SegmentSlice", "EventData", "Lag", "Timeline", "Retained"):
         assert getattr(pravega_spark, name).__doc__
     assert pravega_spark.Slice is pravega_spark.SegmentSlice
+
+
+def test_a_retention_of_a_few_milliseconds_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A number is milliseconds, as in the original's client, and was probably meant in days."""
+    for plain in (1000, "7ms", "7d", 0):
+        StreamRetentionPolicy.by_time(plain)
+    assert not caplog.records
+    StreamRetentionPolicy.by_time(7)
+    assert "by_time(7) keeps events for 7 milliseconds at least" in caplog.text

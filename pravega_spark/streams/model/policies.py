@@ -5,6 +5,7 @@ Plain values. Options create them in processes that open no stream, so nothing h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,11 @@ from pravega_spark.quantities import (
     parse_size,
     size_text,
 )
+
+logger = logging.getLogger(__name__)
+
+_SHORT = 1000
+"""A number below so many milliseconds was probably meant in another unit."""
 
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
@@ -120,6 +126,11 @@ class RetentionPolicy:
         """Keep events for at least this many milliseconds; a text with its unit, such as "7d", or a timedelta, does
         too."""
         least = parse_milliseconds(time_in_millis, unit=True)
+        if isinstance(time_in_millis, int) and 0 < least < _SHORT:
+            logger.warning(
+                "by_time(%d) keeps events for %d milliseconds at least: give another unit as a text, such as '%dd'.",
+                *(least,) * 3,
+            )
         most = None if maximum is None else parse_milliseconds(maximum, unit=True)
         return cls._limited("time", "time_in_millis", least, most)
 
