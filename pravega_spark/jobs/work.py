@@ -51,7 +51,7 @@ def _did(verb: str, dry_run: bool) -> str:
 def expire(stream: Stream, dry_run: bool) -> JobOutcome:
     """Abort transactions whose lease has expired."""
     if dry_run:
-        now = int(stream.container.storage_clock.now() * 1000)
+        now = int(stream.container.storage_clock.reported() * 1000)
         found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
     else:
         found = transactions.expire(stream)
