@@ -86,7 +86,7 @@ def test_a_backup_of_a_root_that_cannot_be_flushed_is_refused(
     """A backup holds what was acknowledged before it began (W17)."""
     with Root.open(folder) as root:
         change(root)
-    with read_only(folder) as root, pytest.raises(StorageRefused, match="no recovery point covers.*container flush"):
+    with read_only(folder) as root, pytest.raises(StorageRefused, match=r"no recovery point covers.*container flush"):
         back_up(root, str(tmp_path / "copy"))
 
 
