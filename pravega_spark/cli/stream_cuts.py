@@ -6,6 +6,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import cut_row, print_cuts
+from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.arguments import (
     Moment,
     MomentType,
@@ -67,7 +68,8 @@ def lag(
         raise click.UsageError("Give one of --checkpoint, --group and --from.")
     manager = session.manager
     if checkpoint is not None:
-        cut = query_position(checkpoint, *name, options)
+        with elsewhere(checkpoint, options):
+            cut = query_position(checkpoint, *name, options)
     elif place is not None:
         cut = session.catalog.stream(*name).query(lambda snapshot: cut_at(place, snapshot))
     else:

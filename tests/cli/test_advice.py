@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from engine.errors import RootNotFound
 from pravega_spark import StreamManager
+from pravega_spark.cli.main import cli
 from pravega_spark.console.advice import ROOT_VARIABLE, user_message
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.jobs import maintain, retention, truncate
@@ -127,3 +129,32 @@ def test_no_option_of_spark_is_named() -> None:
     for error in (ScopeNotFound("s"), StreamNotFound("s/t"), TruncatedData("s/t", 0, 0, 1), RootNotFound("file:///x")):
         for text in (user_message(error), str(error)):
             assert "option" not in text and "allow_create" not in text and "fail_on_data_loss" not in text
+
+
+_NO_CREDENTIALS = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"), None),
+}
+"""An environment in which no request to S3 can be signed, and none is sent."""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["stream", "lag", "examples/clicks", "--checkpoint", "s3a://bucket/place"], "--elsewhere"),
+        (["backup", "s3://bucket/place"], "--elsewhere"),
+        (["import", "s3://bucket/place", "--copy", "--dry-run"], "--elsewhere"),
+        (["--root", "s3://bucket/new", "restore", "s3://bucket/place"], "--storage"),
+        (["--root", "s3://bucket/place", "stream", "list"], "--storage"),
+        (["backup", "s3://a:b@bucket/place"], "--elsewhere"),
+        (["--root", "s3://a:b@bucket/place", "stream", "list"], "--storage"),
+    ],
+)
+def test_an_error_about_credentials_names_the_option_of_that_place(root: str, command: list[str], option: str) -> None:
+    pytest.importorskip("s3fs")
+    result = CliRunner(env={**_NO_CREDENTIALS, ROOT_VARIABLE: None}).invoke(cli, ["--root", root, *command])
+    assert result.exit_code == 1
+    other = {"--elsewhere": "--storage", "--storage": "--elsewhere"}[option]
+    assert f"{option} " in result.stderr and other not in result.stderr, result.stderr
