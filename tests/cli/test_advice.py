@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.errors import RootNotFound
-from pravega_spark import StreamManager
+from pravega_spark import StreamManager, StreamReaderGroupConfig
 from pravega_spark.cli.main import cli
 from pravega_spark.console.advice import ROOT_VARIABLE, user_message
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
@@ -158,3 +158,43 @@ def test_an_error_about_credentials_names_the_option_of_that_place(root: str, co
     assert result.exit_code == 1
     other = {"--elsewhere": "--storage", "--storage": "--elsewhere"}[option]
     assert f"{option} " in result.stderr and other not in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (["group", "describe", "examples/dashbord"], "examples/dashboard"),
+        (["group", "describe", "other/dashboard"], "examples/dashboard"),
+        (["group", "delete", "examples/dashbord", "--yes"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "dashbord"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "examples/dashbord"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "exmples/dashboard"], "examples"),
+    ],
+)
+def test_a_group_that_does_not_exist_has_suggestions(root: str, command: list[str], meant: str) -> None:
+    with StreamManager(root) as manager:
+        manager.create_scope("other")
+        manager.create_reader_group("dashboard", "examples", "clicks")
+    assert f"Did you mean {meant!r}?" in run(*command, root=root, code=1).stderr
+
+
+def test_a_group_of_another_scope_has_a_lag(root: str) -> None:
+    with StreamManager(root) as manager:
+        manager.create_scope("other")
+        manager.create_stream("examples", "more")
+        config = StreamReaderGroupConfig(False, "examples", "clicks")
+        manager.create_reader_group_with_config("remote", "other", config)
+    assert document("stream", "lag", "examples/clicks", "--group", "other/remote", root=root)["lag"]["events"] == 0
+    told = run("stream", "lag", "examples/more", "--group", "other/remote", root=root, code=1).stderr
+    assert "reader group other/remote does not read stream examples/more, but examples/clicks" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [("stream describe clicks", "stream list"), ("group describe dashboard", "group list"), ("kvt read t", "kvt list")],
+)
+def test_a_name_without_its_scope_is_refused_with_the_command_that_lists_them(
+    root: str, command: str, listed: str
+) -> None:
+    told = run(*command.split(), root=root, code=2).stderr
+    assert re.search(rf"is not SCOPE/\w+: its scope is missing; `pravega-spark {listed}` shows what there is", told)
