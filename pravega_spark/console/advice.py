@@ -94,7 +94,7 @@ def user_message(error: Exception) -> str:
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "
                 f"{error.stream}` makes it."
             )
-        case RootNotFound(inside=False):
+        case RootNotFound(inside=False, content=""):
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 f"there: `{root_command(error.root)}`."

@@ -198,3 +198,19 @@ def test_a_name_without_its_scope_is_refused_with_the_command_that_lists_them(
 ) -> None:
     told = run(*command.split(), root=root, code=2).stderr
     assert re.search(rf"is not SCOPE/\w+: its scope is missing; `pravega-spark {listed}` shows what there is", told)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("_delta_log/00000000000000000000.json", "it is a Delta table"),
+        ("table/metadata/00000-6e3f.metadata.json", "it contains an Iceberg table, in 'table'"),
+        ("part-0.parquet", "there is no _system/pravega.json, only other data, such as 'part-0.parquet'"),
+    ],
+)
+def test_a_folder_with_other_data_is_no_place_to_create_a_root(tmp_path: Path, path: str, content: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text("not ours")
+    for command in ("stream list", "stream read examples/clicks", "verify", "root describe"):
+        told = run(*command.split(), root=tmp_path, code=1).stderr
+        assert f"holds no streams: {content}" in told and "create" not in told
