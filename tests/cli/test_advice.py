@@ -163,11 +163,11 @@ def test_an_error_about_credentials_names_the_option_of_that_place(root: str, co
 @pytest.mark.parametrize(
     ("command", "meant"),
     [
-        (["group", "describe", "examples/dashbord"], "examples/dashboard"),
+        (["group", "describe", "examples/dashbxard"], "examples/dashboard"),
         (["group", "describe", "other/dashboard"], "examples/dashboard"),
-        (["group", "delete", "examples/dashbord", "--yes"], "examples/dashboard"),
-        (["stream", "lag", "examples/clicks", "--group", "dashbord"], "examples/dashboard"),
-        (["stream", "lag", "examples/clicks", "--group", "examples/dashbord"], "examples/dashboard"),
+        (["group", "delete", "examples/dashbxard", "--yes"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "dashbxard"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "examples/dashbxard"], "examples/dashboard"),
         (["stream", "lag", "examples/clicks", "--group", "exmples/dashboard"], "examples"),
     ],
 )
