@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chunkstore import Store
+from chunkstore import StorageRefused, Store
 from engine.errors import ClocksDisagree, utc
 
 TOLERANCE = 300.0
@@ -87,6 +87,14 @@ class StorageClock:
             self._reading = _Reading(storage, self._own(), self._steady())
             return storage
         return self._extrapolated(reading)
+
+    def reported(self) -> float:
+        """The time for a report, by which nothing is deleted, truncated or expired: the storage's, or the known one if
+        this process may not write, as reading a folder's clock stamps a file. Raises StorageError."""
+        try:
+            return self.now()
+        except StorageRefused:
+            return self.known()
 
     def known(self) -> float:
         """The storage's time without a request: extrapolated, or the host's time if there is no reading."""

@@ -20,26 +20,35 @@ class RootNotFound(StorageRefused):
     """There is no root at this location. root: its URL, without credentials.
 
     similar: roots that the caller may have meant: one that contains the location, or neighbours with similar names.
-    names: if the location is inside a root, the names of the scope and the stream that the caller may have meant. fact:
-    the message without the remedy.
+    names: if the location is inside a root, the names of the scope and the stream that the caller may have meant.
+    content: what is there instead, as a sentence's end, such as "it is a Delta table"; "" if the location is empty.
+    fact: the message without the remedy.
     """
 
-    def __init__(self, root: str, similar: Sequence[str] = (), names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, root: str, similar: Sequence[str] = (), names: Sequence[str] | None = None, content: str = ""
+    ) -> None:
         inside = names is not None
         self.fact = (
             f"{root} holds no streams: it lies inside a root.{root_meant(similar[0], names)}"
             if names is not None
-            else f"{root} holds no streams: there is no {ROOT}.{did_you_mean(similar)}"
+            else f"{root} holds no streams: {content or f'there is no {ROOT}'}.{did_you_mean(similar)}"
         )
         create = (
             f"Check that the location is right and its storage is mounted. To create a root there: "
             f"`{root_command(root)}`, create_scope of a StreamManager if the location is empty, or StreamManager(…, "
             "create=True)"
         )
-        super().__init__(f"{self.fact} {'No root can be created there' if inside else create}")
+        other = (
+            "Give the location of a root; a new one needs an empty folder or bucket of its own. If a root should be "
+            "here, check that its storage is mounted"
+        )
+        remedy = "No root can be created there" if inside else other if content else create
+        super().__init__(f"{self.fact} {remedy}")
         self.root = root
         self.similar = tuple(similar)
         self.inside = inside
+        self.content = content
 
 
 class RootReplaced(StorageRefused):

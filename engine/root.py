@@ -27,7 +27,7 @@ from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
 from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound, did_you_mean, root_command
-from engine.foreign_data import refused
+from engine.foreign_data import MOST_LISTED, ForeignData, data_at, refused
 from engine.identity import ANY_IDENTITY, Identity, RootIdentity
 from engine.logs.frames import START
 from engine.ownership import this_process
@@ -326,8 +326,23 @@ def _read_config(store: Store) -> RootConfig | None:
 
 def _missing_root(store: Store) -> StorageRefused:
     """The error for a root without a description: there is no root, or its description is lost."""
-    found = obstacle(store, empty=False)
-    return RootNotFound(store.root, similar_roots(store, open_store)) if found is None else _obstructed(store, found)
+    found = obstacle(store, empty=False, create=True)
+    if found is not None and found.ours:
+        return _obstructed(store, found)
+    foreign = found.foreign if found is not None else data_at(store)
+    return RootNotFound(store.root, similar_roots(store, open_store), content=_content(store, foreign))
+
+
+def _content(store: Store, foreign: ForeignData | None) -> str:
+    """What a folder or bucket without a root holds, for RootNotFound; "" if it is empty."""
+    if foreign is not None:
+        where = (
+            f"contains {foreign.what}, in {foreign.folder.rstrip('/')!r}" if foreign.folder else f"is {foreign.what}"
+        )
+        return f"it {where} (it has {foreign.path})"
+    others = (info.path for info in store.list("", limit=MOST_LISTED) if not info.path.startswith(SELF_TESTS))
+    first = next(others, None)
+    return f"there is no {ROOT}, only other data, such as {first!r}" if first is not None else ""
 
 
 def _inside_root(store: Store, url: str, options: Mapping[str, Any] | None) -> RootNotFound | None:

@@ -28,12 +28,14 @@ from engine.errors import DataCorruption
 from engine.logs.log import checkpoints_folder
 from engine.root import Root, RootConfig
 from engine.root_placement import refuse_inside
+from engine.state.state import State
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
 from engine.storage.object_reads import ObjectRange, Stores
 from engine.storage.recovery import recover
+from engine.writer.table_writer import Dirty
 
 TRIES = 5
 """The most recovery points that are tried, if each is replaced before its objects are copied."""
@@ -75,7 +77,8 @@ def back_up(
 
     Other processes may use, flush and back up the root meanwhile. Each container is copied as of a flush cycle that
     began after this call, so the backup has everything that was acknowledged before. storage_options: for the target's
-    fsspec filesystem. Raises StorageRefused if the target holds anything else, DataCorruption if an object fails its
+    fsspec filesystem. A root that this process may only read is backed up if it has not changed since its last flush.
+    Raises StorageRefused if it has, or if the target holds anything else, DataCorruption if an object fails its
     checksums in the root or in the backup, FlushIncomplete, StorageError.
     """
     store = open_store(target, storage_options)
@@ -84,8 +87,7 @@ def back_up(
     done = []
     for number in range(root.config.containers):
         container = root.container(number)
-        acknowledged = container.refresh().sequence
-        container.flush()
+        acknowledged = _flushed(root, number)
         done.append(copy_container(root.stores.chunks, store, container.number, progress, acknowledged))
         root.verify()
     return RootBackup(store.root, tuple(done))
@@ -117,6 +119,34 @@ def restore(
         recovery_points.delete(store, saved.container(number))
     store.delete([RESTORING])
     return RootBackup(store.root, tuple(done))
+
+
+def _flushed(root: Root, number: int) -> int:
+    """Flush a container. Returns how many operations its newest recovery point covers at least.
+
+    Where this process may not write, the last flush cycle counts if the container has not changed since. Raises
+    StorageRefused if it has.
+    """
+    container = root.container(number)
+    state = container.refresh()
+    try:
+        container.flush()
+    except StorageRefused as error:
+        if not state.cycle.complete or state.cycle.recovery_point < 0 or _changed_since_flush(state):
+            raise StorageRefused(
+                f"{root.stores.chunks.root}: container {number} has data that no recovery point covers, and this "
+                f"process cannot flush it ({error}). Run `pravega-spark container flush` where the root can be "
+                "written, then back up again"
+            ) from error
+        return state.cycle.recovery_point
+    return state.sequence
+
+
+def _changed_since_flush(state: State) -> bool:
+    """Whether a state has anything that its last complete flush cycle did not bring to LTS. What the cycle records of
+    itself, and where chunks were merged since, does not count."""
+    tables = (name for name in state.tables if name != STORAGE)
+    return bool(state.unsaved or state.dropped) or any(Dirty.of(state, name).entries for name in tables)
 
 
 def _begin(store: Store, config: RootConfig) -> None:

@@ -137,7 +137,7 @@ class _Verification:
         balances: tuple[Balance, ...] = ()
         if self._complete:
             settle_others(self._containers, self._index)
-            orphans = self._index.orphans(self._containers[0].storage_clock.now() - RECENT, NAMES)
+            orphans = self._index.orphans(self._containers[0].storage_clock.reported() - RECENT, NAMES)
             balances = tuple(self._index.balance(container.number) for container in self._containers)
         return Report(self._findings, tuple(self._scanned), balances, orphans, self._deep)
 

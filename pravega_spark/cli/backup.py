@@ -6,6 +6,7 @@ import click
 
 from engine.admin.backups import RootBackup, back_up, restore as restore_root
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.arguments import storage_option
 from pravega_spark.console.output import Headings, id_column, moment, size_column
 from pravega_spark.storage_options import open_checked
@@ -23,9 +24,8 @@ def backup(session: Session, target: str, options: dict[str, object]) -> None:
     TARGET is an empty folder or bucket, or an earlier backup of this root, which is updated. Other processes may use
     the root meanwhile. Each container is copied as of one of its flush cycles.
     """
-    open_checked(target, options)
-    root = session.root
-    with session.output.progress() as progress:
+    with elsewhere(target, options), session.output.progress() as progress:
+        root = session.root
         done = back_up(root, target, options, progress=progress)
     _print(session, "backup", done)
 
@@ -41,9 +41,8 @@ def restore(session: Session, source: str, options: dict[str, object]) -> None:
     """
     if session.wal is not None:
         raise click.UsageError("A restored root keeps its log inside the root: omit --wal.")
-    open_checked(source, options)
-    open_checked(session.url, session.options)
-    with session.output.progress() as progress:
+    with elsewhere(source, options), session.output.progress() as progress:
+        open_checked(session.url, session.options)
         done = restore_root(
             source, session.url, source_options=options, target_options=session.options, progress=progress
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,14 @@ from engine.errors import DataCorruption, UnknownFormat
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import cut_row
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType, change_options
-from pravega_spark.console.output import moment
+from pravega_spark.console.output import Headings, moment
 from pravega_spark.errors import PositionLost
-from pravega_spark.quantities import moment_text
+from pravega_spark.quantities import duration_text, moment_text
+from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut, positions_text
 
 if TYPE_CHECKING:
+    from pravega_spark.client.groups.state import GroupSegment, GroupState
     from pravega_spark.streams.reading.lag import Lag
 
 
@@ -62,16 +65,19 @@ def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
 @click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Show the position of a reader group, and its lag.
+    """Show the position of a reader group, its lag, and its readers.
 
-    For each stream: the stream cut up to which the group has read, and its distance from the tail. In the long-term
-    storage of a Pravega, the last flushed position.
+    For each stream: the stream cut up to which the group has read, and its distance from the tail. For each online
+    reader: its segments, and how many signs of life it recorded; if that number does not grow within the lease, the
+    reader is dead. In the long-term storage of a Pravega, the last flushed position only.
     """
-    from pravega_spark.client.groups.positions import group_set_backs
+    from pravega_spark.client.groups.positions import group_state
 
     manager = session.manager
     rows: list[dict[str, Any]] = []
-    cuts, set_back = _cuts(session, name), group_set_backs(session.root, name.scope, name.stream)
+    state = group_state(session.root, name.scope, name.stream)
+    cuts = list(state.cuts()) if state is not None else _cuts(session, name)
+    set_back = state.set_back if state is not None else {}
     for cut in cuts:
         key, told = f"{cut.scope}/{cut.stream}", set_back.get(f"{cut.scope}/{cut.stream}")
         try:
@@ -84,4 +90,48 @@ def describe(session: Session, name: StreamName) -> None:
         since, before = (moment(told.time), told.cut.as_text()) if told else (None, None)
         rows.append({**row, "set_back_time": since, "set_back_from": before})
         session.output.copied(f"{key}: {positions_text(cut)}, {behind}{more}", cut.as_text())
-    session.output.document({"group": str(name), "streams": rows})
+    readers = _readers(state) if state is not None else None
+    free = _segments(state.unassigned) if state is not None else None
+    lease = state.lease if state is not None else None
+    session.output.document(
+        {"group": str(name), "streams": rows, "readers": readers, "unassigned": free, "lease": lease}
+    )
+    if state is None or readers is None:
+        return
+    if readers:
+        names = {each["reader"]: _names(state.readers[each["reader"]].positions) for each in readers}
+        title = f"online readers (lease {duration_text(state.lease)})"
+        rows = [{**each, "segments": names[each["reader"]] or "none"} for each in readers]
+        session.output.table(_READERS, rows, title=title)
+    else:
+        session.output.line("no reader is online")
+    if state.unassigned:
+        session.output.line(f"without a reader: {_names(state.unassigned)}")
+
+
+def _readers(state: GroupState) -> list[dict[str, Any]]:
+    """The online readers, by name."""
+    return [
+        {"reader": reader, "signs_of_life": held.beat, "segments": _segments(held.positions)}
+        for reader, held in sorted(state.readers.items())
+    ]
+
+
+def _segments(positions: Mapping[GroupSegment, int]) -> list[dict[str, Any]]:
+    """Segments, with the recorded offsets up to which they were read."""
+    return [
+        {"stream": each.stream, "id": each.id, "segment": segment_label(each.id), "offset": offset}
+        for each, offset in sorted(positions.items())
+    ]
+
+
+def _names(positions: Mapping[GroupSegment, int]) -> str:
+    """Segments, for people."""
+    return ", ".join(f"{each['stream']}/{each['segment']} at {each['offset']}" for each in _segments(positions))
+
+
+_READERS: Headings = {
+    "reader": "reader",
+    "segments": "segments",
+    "signs_of_life": "signs of life",
+}

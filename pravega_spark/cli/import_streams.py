@@ -12,13 +12,13 @@ from chunkstore.urls import redact
 from engine.errors import RootNotFound
 from engine.root import Root
 from pravega_spark.cli.session import Session, pass_session
+from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.arguments import change_options
 from pravega_spark.console.jobs import IMPORT
 from pravega_spark.console.output import Column, Headings, Output, size_column
 from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.quantities import counted
-from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
     from pravega_spark.streams.pravega_lts.imports import ImportReport
@@ -58,7 +58,8 @@ def import_(
 
     root, place = _find_root(session)
     try:
-        found = Import(open_checked(source, source_options), names, [str(name) for name in byte_streams], copied)
+        with elsewhere(source, source_options) as store:
+            found = Import(store, names, [str(name) for name in byte_streams], copied)
     except (ScopeNotFound, StreamNotFound) as error:
         raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
     report = found.report(root, place)

@@ -54,6 +54,6 @@ def _lines(outcomes: Sequence[JobOutcome]) -> list[str]:
         size = f", {size_text(outcome.bytes)}" if outcome.bytes else ""
         if outcome.error is not None:
             lines.append(f"  {outcome.step} of {whose} would fail: {outcome.error}")
-        elif outcome.changed:
+        elif outcome.shown:
             lines.append(f"  {outcome.step} of {whose}{size}: {outcome.detail}")
     return lines

@@ -6,11 +6,13 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import cut_row, print_cuts
+from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.arguments import (
     Moment,
     MomentType,
     PositionType,
     StreamName,
+    StreamNameType,
     storage_option,
     stream_argument,
 )
@@ -44,7 +46,7 @@ def cuts(session: Session, name: StreamName, moments: tuple[Moment, ...]) -> Non
 @click.command()
 @stream_argument
 @click.option("--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query that reads the stream.")
-@click.option("--group", metavar="NAME", help="A reader group, of the stream's scope.")
+@click.option("--group", metavar="[SCOPE/]GROUP", help="A reader group; without a scope, of the stream's.")
 @click.option("--from", "place", type=PositionType(), help="Any position instead of a reader.")
 @storage_option("--elsewhere", "the checkpoint's")
 @pass_session
@@ -67,14 +69,18 @@ def lag(
         raise click.UsageError("Give one of --checkpoint, --group and --from.")
     manager = session.manager
     if checkpoint is not None:
-        cut = query_position(checkpoint, *name, options)
+        with elsewhere(checkpoint, options):
+            cut = query_position(checkpoint, *name, options)
     elif place is not None:
         cut = session.catalog.stream(*name).query(lambda snapshot: cut_at(place, snapshot))
     else:
-        cuts = group_cuts(session.root, name.scope, str(group))
+        qualified = str(group) if "/" in str(group) else f"{name.scope}/{group}"
+        reader_group: StreamName = StreamNameType("SCOPE/GROUP").convert(qualified, None, None)
+        cuts = group_cuts(session.root, *reader_group)
         found = [cut for cut in cuts if (cut.scope, cut.stream) == name]
         if not found:
-            raise Refused(f"reader group {name.scope}/{group} does not read stream {name}")
+            there = ", ".join(f"{cut.scope}/{cut.stream}" for cut in cuts)
+            raise Refused(f"reader group {reader_group} does not read stream {name}, but {there}")
         cut = found[0]
     behind = manager.lag(cut)
     session.output.document({"stream": str(name), "lag": behind._asdict(), "position": cut_row(cut)})

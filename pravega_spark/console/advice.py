@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from chunkstore import StorageRefused, Store
 from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import (
@@ -19,6 +22,7 @@ from pravega_spark.errors import (
     StreamRecreated,
     TooFewSegments,
 )
+from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
     from pravega_spark.streams.maintenance.retention import Retained
@@ -44,6 +48,24 @@ def with_root_options(text: str) -> str:
 
 def _option(flag: str, value: str | None) -> str:
     return f"{flag} {shlex.quote(value)} " if value and redact(value) == value else ""
+
+
+@contextmanager
+def elsewhere(url: str, options: Mapping[str, Any] | None) -> Iterator[Store]:
+    """Open a storage other than the root's: a backup's, a checkpoint's, or the source of an import.
+
+    Its options are those of --elsewhere, so errors about it name this option where they would name --storage.
+    """
+    root = None
+    try:
+        store = open_checked(url, options)
+        root = store.root
+        yield store
+    except StorageRefused as error:
+        text = str(error)
+        if root is None or text.startswith(f"{root}:"):
+            error.args = (text.replace("--storage ", "--elsewhere "), *error.args[1:])
+        raise
 
 
 def why_kept(found: Retained) -> str:
@@ -72,7 +94,7 @@ def user_message(error: Exception) -> str:
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "
                 f"{error.stream}` makes it."
             )
-        case RootNotFound(inside=False):
+        case RootNotFound(inside=False, content=""):
             return (
                 f"{error.fact} Look whether this is the right place, and whether its storage is mounted. Create a root "
                 f"there: `{root_command(error.root)}`."

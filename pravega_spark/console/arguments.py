@@ -42,6 +42,7 @@ class StreamName(NamedTuple):
 
 
 _KINDS = {"group": "reader group", "table": "key-value table"}
+_LISTS = {"stream": "stream", "reader group": "group", "key-value table": "kvt"}
 
 
 class _ParsedType(click.ParamType, abc.ABC):
@@ -79,7 +80,8 @@ class StreamNameType(_ParsedType):
         """The parsed name."""
         scope, slash, stream = str(value).partition("/")
         if not slash:
-            raise ValueError(f"{value!r} is not {self.written}")
+            listed = f"pravega-spark {_LISTS[self._what]} list"
+            raise ValueError(f"{value!r} is not {self.written}: its scope is missing; `{listed}` shows what there is")
         return StreamName(validate_scope_name(scope), validate_stream_name(stream, self._what))
 
 

@@ -99,11 +99,10 @@ def document(outcomes: Sequence[JobOutcome], dry_run: bool) -> dict[str, Any]:
 def show(output: Output, outcomes: Sequence[JobOutcome], dry_run: bool = False, *, every: bool = False) -> None:
     """Print what was done, or would be, as a table. Raises Refused if anything failed.
 
-    every: all steps are truncations, and those that change nothing are shown too, with the reason; otherwise they are
-    only counted.
+    every: all steps are truncations, and those that change nothing are shown too, with the reason.
     """
     notes = sum(outcome.step == NOTE for outcome in outcomes)
-    found = [each for each in outcomes if every or each.changed or each.error is not None or each.step == NOTE]
+    found = [each for each in outcomes if every or each.shown]
     rows = [_row(outcome) for outcome in found]
     if rows:
         truncated = any(row["head"] for row in rows)

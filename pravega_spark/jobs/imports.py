@@ -15,13 +15,13 @@ import click
 
 from chunkstore import StorageError, open_store
 from engine.errors import RootNotFound
+from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.jobs import IMPORT
 from pravega_spark.jobs.command import program
 from pravega_spark.jobs.outcome import NOTE, JobOutcome
 from pravega_spark.jobs.spread import Target, check
 from pravega_spark.quantities import counted, size_text
 from pravega_spark.roots import open_root, opened_root
-from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.pravega_lts.imports import (
     Bring,
     Brought,
@@ -53,9 +53,9 @@ def run(
     cluster whose executors reach both storages. Raises ValueError, StorageError.
     """
     check(target)
-    store = open_checked(source, source_options)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
-    found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied)
+    with elsewhere(source, source_options) as store:
+        found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied)
     if dry_run:
         return _outcomes(_report(found, target))
     root = open_root(target.root, target.storage, target.wal, create=True)

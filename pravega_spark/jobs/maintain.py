@@ -19,7 +19,7 @@ from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import program
 from pravega_spark.jobs.compaction import copier_on
-from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.jobs.outcome import SCALING, VERIFY, JobOutcome
 from pravega_spark.jobs.spread import Steps, Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
 from pravega_spark.roots import open_root
@@ -79,7 +79,7 @@ def _steps(dry_run: bool, period: float) -> Steps:
     """The steps for each stream."""
     return {
         "retention": partial(work.retain, dry_run=dry_run, period=period),
-        "scaling": partial(work.scale, dry_run=dry_run),
+        SCALING: partial(work.scale, dry_run=dry_run),
         "transactions": partial(work.expire, dry_run=dry_run),
     }
 
@@ -93,7 +93,7 @@ def _root(
         ("garbage", partial(_garbage, root, dry_run, orphan_age)),
     ]
     if check:
-        steps.append(("verify", partial(_verify, root)))
+        steps.append((VERIFY, partial(_verify, root)))
     for name, step in steps:
         progress(name, 0, 0)
         try:
@@ -146,10 +146,12 @@ def _verify(root: Root) -> JobOutcome:
     report = verify(root, content_checks=CONTENT_CHECKS, entry_checks=ENTRY_CHECKS)
     wrong = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     if not wrong:
-        return JobOutcome("", "", "verify")
+        warnings = counted(report.warnings, "warning")
+        detail = f"no errors, {warnings}; run `pravega-spark verify` for all" if report.warnings else "healthy"
+        return JobOutcome("", "", VERIFY, detail=detail)
     first = f"{wrong[0].object}: {wrong[0].problem}"
     error = f"{counted(len(wrong), 'error')}; first error: {first}; run `pravega-spark verify` for all"
-    return JobOutcome("", "", "verify", error=error)
+    return JobOutcome("", "", VERIFY, error=error)
 
 
 main = program(MAINTAIN, run)

@@ -17,6 +17,12 @@ _EXPECTED = (StreamError, EngineError, StorageError, ValueError)
 NOTE = "note"
 """The step of an outcome that changes nothing, whose detail users must not overlook."""
 
+VERIFY = "verify"
+SCALING = "scaling"
+
+_ALWAYS_SHOWN = (NOTE, VERIFY, SCALING)
+"""Steps whose detail is shown even if they changed nothing: a verdict, or why a stream is not scaled yet."""
+
 
 class JobOutcome(NamedTuple):
     """The outcome of one step of a job, for one stream or for the whole root. The root has no scope and no stream.
@@ -34,6 +40,11 @@ class JobOutcome(NamedTuple):
     error: str | None = None
     events: int = 0
     old_head: str | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether people see this outcome. The others are only counted."""
+        return self.changed or self.error is not None or (self.step in _ALWAYS_SHOWN and bool(self.detail))
 
     @classmethod
     def failed(cls, scope: str, stream: str, step: str, error: Exception) -> JobOutcome:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pravega_spark.console.advice import why_kept
-from pravega_spark.jobs.outcome import JobOutcome
-from pravega_spark.quantities import plural
+from pravega_spark.jobs.outcome import SCALING, JobOutcome
+from pravega_spark.quantities import duration_text, moment_text, plural
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.maintenance import retention, scaling
+from pravega_spark.streams.maintenance.scaling import COOL_DOWN
 from pravega_spark.streams.maintenance.truncation import Truncation, truncation
 from pravega_spark.streams.model.cuts import positions_text
 from pravega_spark.streams.model.epochs import Comparison
@@ -34,13 +35,29 @@ def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> J
 def scale(stream: Stream, dry_run: bool) -> JobOutcome:
     """Apply the stream's scaling policy."""
     found = scaling.planned(stream) if dry_run else scaling.scale(stream)
-    detail = ""
-    if found is not None:
-        sealed = ", ".join(map(segment_label, found.sealed))
-        what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
-        ranges = ", ".join(f"{low:.6g} to {high:.6g}" for low, high in found.ranges)
-        detail = f"{what} {sealed} by those of keys {ranges}"
-    return JobOutcome(stream.scope, stream.name, "scaling", found is not None, 0, detail)
+    if found is None:
+        return JobOutcome(stream.scope, stream.name, SCALING, detail=_too_young(scaling.too_young(stream)))
+    sealed = ", ".join(map(segment_label, found.sealed))
+    what = f"{_did('replace', dry_run)} {plural('segment', len(found.sealed))}"
+    ranges = ", ".join(f"{low:.6g} to {high:.6g}" for low, high in found.ranges)
+    detail = f"{what} {sealed} by those of keys {ranges}"
+    return JobOutcome(stream.scope, stream.name, SCALING, True, 0, detail)
+
+
+def _too_young(found: scaling.TooYoung | None) -> str:
+    """Which segments are overloaded, and when the policy may split them; "" if there are none."""
+    if found is None:
+        return ""
+    unit = "KiB" if found.policy.kind == "bytes" else "events"
+    rates = [
+        f"{segment_label(one.segment.id)} ({one.rate:.6g} {unit}/s in the last {one.minutes} minutes)"
+        for one in found.overloaded
+    ]
+    return (
+        f"overloaded but too young to be split: {plural('segment', len(rates))} {', '.join(rates)}; the target is "
+        f"{found.policy.target_rate:,} {unit}/s. Rates are judged when the segments are "
+        f"{duration_text(COOL_DOWN / 1000)} old, at {moment_text(found.judged_at)}"
+    )
 
 
 def _did(verb: str, dry_run: bool) -> str:
@@ -51,7 +68,7 @@ def _did(verb: str, dry_run: bool) -> str:
 def expire(stream: Stream, dry_run: bool) -> JobOutcome:
     """Abort transactions whose lease has expired."""
     if dry_run:
-        now = int(stream.container.storage_clock.now() * 1000)
+        now = int(stream.container.storage_clock.reported() * 1000)
         found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
     else:
         found = transactions.expire(stream)

@@ -118,7 +118,7 @@ def message_for_users(error: Exception) -> str:
                 f"{error.fact} Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start "
                 "from a later cut."
             )
-        case RootNotFound(inside=False):
+        case RootNotFound(inside=False, content=""):
             return (
                 f"{error.fact} Check that the URL is right, and that its storage is mounted. A write creates a root in "
                 "an empty folder or bucket; a read never does."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from engine.errors import RootNotFound
-from pravega_spark import StreamManager
+from pravega_spark import StreamManager, StreamReaderGroupConfig
+from pravega_spark.cli.main import cli
 from pravega_spark.console.advice import ROOT_VARIABLE, user_message
 from pravega_spark.errors import ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.jobs import maintain, retention, truncate
@@ -127,3 +129,88 @@ def test_no_option_of_spark_is_named() -> None:
     for error in (ScopeNotFound("s"), StreamNotFound("s/t"), TruncatedData("s/t", 0, 0, 1), RootNotFound("file:///x")):
         for text in (user_message(error), str(error)):
             assert "option" not in text and "allow_create" not in text and "fail_on_data_loss" not in text
+
+
+_NO_CREDENTIALS = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"), None),
+}
+"""An environment in which no request to S3 can be signed, and none is sent."""
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["stream", "lag", "examples/clicks", "--checkpoint", "s3a://bucket/place"], "--elsewhere"),
+        (["backup", "s3://bucket/place"], "--elsewhere"),
+        (["import", "s3://bucket/place", "--copy", "--dry-run"], "--elsewhere"),
+        (["--root", "s3://bucket/new", "restore", "s3://bucket/place"], "--storage"),
+        (["--root", "s3://bucket/place", "stream", "list"], "--storage"),
+        (["backup", "s3://a:b@bucket/place"], "--elsewhere"),
+        (["--root", "s3://a:b@bucket/place", "stream", "list"], "--storage"),
+    ],
+)
+def test_an_error_about_credentials_names_the_option_of_that_place(root: str, command: list[str], option: str) -> None:
+    pytest.importorskip("s3fs")
+    result = CliRunner(env={**_NO_CREDENTIALS, ROOT_VARIABLE: None}).invoke(cli, ["--root", root, *command])
+    assert result.exit_code == 1
+    other = {"--elsewhere": "--storage", "--storage": "--elsewhere"}[option]
+    assert f"{option} " in result.stderr and other not in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (["group", "describe", "examples/dashbxard"], "examples/dashboard"),
+        (["group", "describe", "other/dashboard"], "examples/dashboard"),
+        (["group", "delete", "examples/dashbxard", "--yes"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "dashbxard"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "examples/dashbxard"], "examples/dashboard"),
+        (["stream", "lag", "examples/clicks", "--group", "exmples/dashboard"], "examples"),
+    ],
+)
+def test_a_group_that_does_not_exist_has_suggestions(root: str, command: list[str], meant: str) -> None:
+    with StreamManager(root) as manager:
+        manager.create_scope("other")
+        manager.create_reader_group("dashboard", "examples", "clicks")
+    assert f"Did you mean {meant!r}?" in run(*command, root=root, code=1).stderr
+
+
+def test_a_group_of_another_scope_has_a_lag(root: str) -> None:
+    with StreamManager(root) as manager:
+        manager.create_scope("other")
+        manager.create_stream("examples", "more")
+        config = StreamReaderGroupConfig(False, "examples", "clicks")
+        manager.create_reader_group_with_config("remote", "other", config)
+    assert document("stream", "lag", "examples/clicks", "--group", "other/remote", root=root)["lag"]["events"] == 0
+    told = run("stream", "lag", "examples/more", "--group", "other/remote", root=root, code=1).stderr
+    assert "reader group other/remote does not read stream examples/more, but examples/clicks" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [("stream describe clicks", "stream list"), ("group describe dashboard", "group list"), ("kvt read t", "kvt list")],
+)
+def test_a_name_without_its_scope_is_refused_with_the_command_that_lists_them(
+    root: str, command: str, listed: str
+) -> None:
+    told = run(*command.split(), root=root, code=2).stderr
+    assert re.search(rf"is not SCOPE/\w+: its scope is missing; `pravega-spark {listed}` shows what there is", told)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("_delta_log/00000000000000000000.json", "it is a Delta table"),
+        ("table/metadata/00000-6e3f.metadata.json", "it contains an Iceberg table, in 'table'"),
+        ("part-0.parquet", "there is no _system/pravega.json, only other data, such as 'part-0.parquet'"),
+    ],
+)
+def test_a_folder_with_other_data_is_no_place_to_create_a_root(tmp_path: Path, path: str, content: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text("not ours")
+    for command in ("stream list", "stream read examples/clicks", "verify", "root describe"):
+        told = run(*command.split(), root=tmp_path, code=1).stderr
+        assert f"holds no streams: {content}" in told and "create" not in told

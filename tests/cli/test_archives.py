@@ -76,7 +76,9 @@ def test_reader_groups_and_key_value_tables(place: tuple[Case, Path]) -> None:
     assert (
         run(root, "group", "list")["groups"] == run(root, "group", "list", "demo")["groups"] == [{"group": "demo/rg1"}]
     )
-    [stream] = run(root, "group", "describe", "demo/rg1")["streams"]
+    described = run(root, "group", "describe", "demo/rg1")
+    [stream] = described["streams"]
+    assert described["readers"] is described["unassigned"] is described["lease"] is None
     due = json.loads(one.expected["cuts.json"])["rides/checkpoint-rg1-cp1"]["tail"]
     assert StreamCut.from_text(stream["cut"]) == StreamCut.from_text(due)
     assert stream["stream"] == "demo/rides" and stream["lag"]["events"] == 0

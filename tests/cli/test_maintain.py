@@ -14,7 +14,7 @@ from chunkstore import open_store
 from engine.root import Root
 from pravega_spark import StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain as job
-from pravega_spark.quantities import counted, size_text
+from pravega_spark.quantities import counted, moment_text, size_text
 from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.stream import Stream
 from tests.cli.test_cli import assert_keys, document, run
@@ -140,6 +140,62 @@ def test_a_dry_run_names_the_steps_that_the_run_takes(folder: str) -> None:
     expected = changing("--dry-run")
     assert {step for _, step, _ in expected} == {"retention", "flush", "compaction"}
     assert changing("--yes") == expected
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_the_documented_steps_are_those_of_each_run(folder: str, option: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    listed = re.search(r"- `step`: (.*?)\n    - ", page, re.DOTALL)
+    assert listed is not None
+    found = document("maintain", "--verify", option, root=folder)["maintain"]["outcomes"]
+    assert set(re.findall(r"`(\w+)`", listed[1])) == {row["step"] for row in found} | {"find"}
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_the_verdict_of_the_verification_is_shown(folder: str, option: str) -> None:
+    told = run("maintain", "--verify", option, root=folder).stdout
+    assert re.search(r"the root +verify +0 bytes +healthy", told)
+    [row] = [
+        row
+        for row in document("maintain", "--verify", option, root=folder)["maintain"]["outcomes"]
+        if row["step"] == "verify"
+    ]
+    assert (row["changed"], row["detail"], row["error"]) == (False, "healthy", None)
+
+
+def test_the_verdict_of_the_verification_counts_warnings(folder: str) -> None:
+    Path(folder, "one", "nested", "_system").mkdir(parents=True)
+    Path(folder, "one", "nested", "_system", "pravega.json").write_bytes(b"{}")  # a root inside the root
+    told = " ".join(run("maintain", "--verify", "--dry-run", root=folder).stdout.split())
+    assert "no errors, 1 warning; run `pravega-spark verify` for all" in told
+
+
+@pytest.mark.parametrize("kind", ["events", "kib"])
+def test_an_overloaded_segment_that_is_too_young_is_shown(
+    folder: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says until when the policy waits, and for which rate."""
+    run("stream", "create", "one/busy", f"--scale-{kind}", "1", root=folder)
+    with StreamManager(folder) as manager:
+        with manager.create_writer("one", "busy") as writer:
+            writer.write_events(["x" * 1000] * 1300)
+        judged = Stream(manager.root, "one", "busy").snapshot().record.current.created + scaling.COOL_DOWN
+    rate = {"events": "10.8333 events/s", "kib": "10.6641 KiB/s"}[kind]
+    unit = rate.split()[1]
+    for option in (["--dry-run"], ["--yes"], []):
+        result = run("maintain", *option, root=folder, code=0 if option else 1)
+        told = " ".join((result.stdout + result.stderr).split())
+        assert (
+            f"overloaded but too young to be split: segment 0.0 ({rate} in the last 2 minutes); the target is 1 "
+            f"{unit}. Rates are judged when the segments are 10 min old, at {moment_text(judged)}"
+        ) in told
+    set_ahead(monkeypatch, 601.0)
+    assert "too young" not in run("maintain", "--dry-run", root=folder).stdout
+
+
+def test_a_stream_that_keeps_its_rate_is_only_counted(folder: str) -> None:
+    run("stream", "create", "one/calm", "--scale-events", "1000", root=folder)
+    assert "one/calm" not in run("maintain", "--dry-run", root=folder).stdout
 
 
 def test_orphans_are_left_alone_for_as_long_as_it_is_told(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

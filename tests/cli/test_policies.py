@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +109,25 @@ def test_what_another_process_changes_meanwhile_is_kept(root: str, monkeypatch: 
     expected = ("bytes", 4, 900, 5), ("size", 6000, 9000), ["a", "b"]
     assert updated(root, "--min-segments", "4", "--retain-size", "6000") == expected
     assert not others
+
+
+def test_the_example_of_a_policy_by_size_truncates_what_its_page_says(tmp_path: Path) -> None:
+    project = Path(__file__).parents[2]
+    section = (project / "docs" / "retention.md").read_text("utf-8").partition("### Trying a policy by size\n")[2]
+    commands = re.findall(r"^    (.*)$", section.partition("\n## ")[0], re.MULTILINE)
+    program = tmp_path / "pravega-spark"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pravega_spark.cli "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(project),
+        "PRAVEGA_CONTROLLER_URI": str(tmp_path / "root"),
+    }
+    script = "\n".join(["set -e", *commands])
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, planned, last = done.stdout.split("it keeps at least 10 KiB")[1:]
+    assert "nothing was truncated: no recorded stream cut has at least 10 KiB after it" in first
+    assert "would be truncated: 4,000 events" in planned
+    assert "was truncated: 4,000 events" in last

@@ -65,6 +65,7 @@ def texts(root: str, *arguments: str) -> list[str]:
 # --- documents ----------------------------------------------------------------------------------------------------
 
 CUT = {"cut": str, "positions": {str: int}}
+HELD = {"stream": str, "id": int, "segment": str, "offset": int}
 EVENT = {"event": str | None, "base64": str | None, "segment_id": int, "offset": int}
 ROW = {"stream": str, "segments": int, "events": int, "bytes": int, "sealed": bool}
 COPIED = [{"number": int, "cycle": int, "time": str, "sequence": int, "objects": int, "copied": int, "bytes": int}]
@@ -201,6 +202,11 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
                 "set_back_from": str | None,
             }
         ],
+        "readers": [
+            {"reader": str, "signs_of_life": int, "segments": [HELD]},
+        ],
+        "unassigned": list,
+        "lease": float,
     },
     "group delete": {"group": str, "deleted": bool},
     "kvt list": {"tables": [{"table": str}]},
@@ -385,9 +391,9 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     did("restore", str(tmp_path / "copy"), root=str(tmp_path / "restored"))
     with StreamManager(url) as manager:
         scope, stream = S.split("/")
-        manager.create_reader_group("readers", scope, stream)
+        manager.create_reader_group("readers", scope, stream).create_reader("one")
+        did("group describe", "sc/readers")
     assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
-    did("group describe", "sc/readers")
     did("group delete", "sc/readers", "--yes")
     archive = case(CHUNKED).laid_out(tmp_path / "lts")
     assert did("kvt list", root=archive)["tables"] == [{"table": "demo/kvt"}]

@@ -71,8 +71,11 @@ def test_beside_what_others_have_a_root_is_made_by_who_says_so(tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("not ours")
     with pytest.raises(StorageRefused, match=r"not empty: 'notes\.txt' is there"):
         Root.open(str(tmp_path), empty=True)
-    with pytest.raises(RootNotFound, match="root create"):
+    with pytest.raises(
+        RootNotFound, match=r"no _system/pravega\.json, only other data, such as 'notes\.txt'"
+    ) as missing:
         Root.open(str(tmp_path), create=False)
+    assert "root create" not in str(missing.value)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     used(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "not ours"
@@ -101,6 +104,21 @@ def test_no_root_is_created_in_or_above_the_data_of_another_program(
         with pytest.raises(StorageRefused, match=f"{what} .*it has .*{path}.* of its own"):
             Root.open(url.format(tmp_path / root), empty=empty)
     assert [info.path for info in lake.list("")] == before
+
+
+@pytest.mark.parametrize(("path", "what"), TABLES.items(), ids=TABLES.values())
+@pytest.mark.parametrize("url", ["{}", "memory://{}"], ids=["folder", "bucket"])
+def test_a_read_of_the_data_of_another_program_names_it_and_advises_no_root(
+    tmp_path: Path, url: str, path: str, what: str
+) -> None:
+    lake = open_store(url.format(tmp_path / "lake"))
+    for name in (path, "A/part-0.parquet"):
+        lake.put(f"table/{name}", b"not ours")
+    for place, relation in (("lake/table", f"is {what}"), ("lake", f"contains {what}, in 'table'")):
+        with pytest.raises(RootNotFound) as missing:
+            Root.open(url.format(tmp_path / place), create=False)
+        assert f"holds no streams: it {relation} (it has " in missing.value.fact and path in missing.value.fact
+        assert "create" not in str(missing.value) and "an empty folder or bucket of its own" in str(missing.value)
 
 
 @pytest.mark.parametrize("place", ["table", "table/part"])

@@ -60,6 +60,8 @@ def test_the_remedy_is_one_of_spark(error: Exception, advice: str) -> None:
 
 
 def test_the_command_line_is_not_all_that_is_named() -> None:
+    table = message_for_users(RootNotFound("file:///data/table", content="it is a Delta table"))
+    assert table.startswith("file:///data/table holds no streams: it is a Delta table.") and "create" not in table
     text = message_for_users(RootNotFound("file:///data/stream", ["/data/streams"]))
     assert text.startswith("file:///data/stream holds no streams: there is no _system/pravega.json. Did you mean")
     assert "pravega-spark" not in text and "A write creates a root" in text

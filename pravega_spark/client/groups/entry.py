@@ -20,7 +20,7 @@ from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import ScopeNotFound, StreamError, missing
 from pravega_spark.streams.model.names import container_of
 from pravega_spark.streams.model.system_tables import SCOPES
-from pravega_spark.streams.reading.suggestions import has_key, similar_keys
+from pravega_spark.streams.reading.suggestions import has_key, probably_meant, similar_keys
 from pravega_spark.streams.scopes import Scope, unless_deleted
 from pravega_spark.streams.writing.outcome_retry import OutcomeRetry
 
@@ -85,7 +85,7 @@ class GroupEntry:
         scope = self.key.partition("/")[0]
         if not has_key(self._root, SCOPES, scope):
             return GroupNotFound(self.key, similar_keys(self._root, SCOPES, scope), without_scope=True)
-        similar = similar_keys(self._root, GROUPS, self.key)
+        similar = similar_keys(self._root, GROUPS, self.key) or probably_meant(self._root, GROUPS, self.key)
         there: list[str] = []
         with suppress(EngineError, StorageError):  # the error is raised without them
             there = self.names(self._root, scope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chunkstore.similarity import suggest
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry, GroupNotFound
-from pravega_spark.client.groups.state import SetBack
+from pravega_spark.client.groups.state import GroupState
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.system_tables import SCOPES
@@ -23,11 +23,10 @@ def group_names(root: Root, scope: str) -> list[str]:
         return []
 
 
-def group_set_backs(root: Root, scope: str, group: str) -> dict[str, SetBack]:
-    """The set-backs of a group after a restore, by "scope/stream". Raises GroupNotFound."""
-    if isinstance(root, ForeignRoot):
-        return {}
-    return dict(GroupEntry(root, f"{scope}/{group}").state().set_back)
+def group_state(root: Root, scope: str, group: str) -> GroupState | None:
+    """The state of a group; None in the storage of a Pravega, of which only positions are read. Raises
+    GroupNotFound."""
+    return None if isinstance(root, ForeignRoot) else GroupEntry(root, f"{scope}/{group}").state()
 
 
 def group_cuts(root: Root, scope: str, group: str) -> list[StreamCut]:

@@ -145,6 +145,46 @@ def planned(stream: Stream, now: int | None = None) -> Scaling | None:
     return stream.query(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment), most))
 
 
+class Overload(NamedTuple):
+    """A segment with more than the policy allows: its rate per second over this many minutes, in the policy's unit."""
+
+    segment: StreamSegmentRecord
+    minutes: int
+    rate: float
+
+
+class TooYoung(NamedTuple):
+    """Overloaded segments of an epoch that is too young for a step. judged_at: when it will be old enough (ms since the
+    epoch)."""
+
+    policy: ScalingPolicy
+    overloaded: tuple[Overload, ...]
+    judged_at: int
+
+
+def too_young(stream: Stream, now: int | None = None) -> TooYoung | None:
+    """The segments that would be split if their epoch were old enough, at `now` (ms since the epoch); None if there are
+    none. For reports only. Raises StreamNotFound, StorageError."""
+    record = stream.snapshot().record
+    policy, epoch = record.scaling, record.current
+    if record.sealed or policy.kind == "fixed":
+        return None
+    moment = int(stream.container.storage_clock.reported() * 1000) if now is None else now
+    if _age(epoch, moment) > COOL_DOWN:
+        return None
+    found = stream.query(lambda snapshot: loads(snapshot, moment))
+    overloaded = tuple(one for load in found if (one := _overload(policy, load)) is not None)
+    return TooYoung(policy, overloaded, epoch.created + COOL_DOWN) if overloaded else None
+
+
+def _overload(policy: ScalingPolicy, load: Load) -> Overload | None:
+    """By the first window in which a segment takes too much; None if it does in none."""
+    for minutes, times in _HOT:
+        if load.over(minutes) > times * policy.target_rate:
+            return Overload(load.segment, minutes, load.over(minutes))
+    return None
+
+
 def scale(stream: Stream, now: int | None = None) -> Scaling | None:
     """Scale a stream if its policy and its loads require it. Returns the step. Raises StreamNotFound, StorageError."""
     epoch = stream.snapshot().record.current.epoch

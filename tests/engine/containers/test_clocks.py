@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from chunkstore import Store
+from chunkstore import StorageRefused, Store
 from chunkstore.testing import CountingStore
 from engine import clocks
 from engine.clocks import STEP_ACCEPTED_AFTER, TOLERANCE, StorageClock, age, is_plausible
@@ -289,6 +289,21 @@ def test_a_time_that_the_storage_has_stamped_has_passed() -> None:
     assert times.clock.known() == pytest.approx(times.store.now - 10.0)
     times.clock.at_least(2.0**32)  # as SFTP stamps what is being published
     assert times.clock.known() == pytest.approx(times.store.now - 10.0)
+
+
+def test_a_report_takes_the_hosts_time_where_nothing_can_be_written_but_no_decision_does() -> None:
+    times = Times(ahead=60.0)
+
+    class ReadOnly(CountingStore):
+        def clock(self) -> float:
+            raise StorageRefused("the filesystem is read-only")
+
+    clock = StorageClock(ReadOnly(times.store), lambda: times.store.now + times.ahead, lambda: times.steady)
+    assert clock.reported() == times.store.now + 60.0
+    for decision in (clock.now, lambda: clock.agreed("nothing is deleted")):
+        with pytest.raises(StorageRefused):
+            decision()
+    assert times.clock.reported() == times.store.now
 
 
 @pytest.mark.parametrize("step", [MONTH, -MONTH])
