@@ -18,6 +18,8 @@ from chunkstore.wrapping import WRITES, Result
 from engine.admin.backups import back_up, restore
 from engine.admin.verify import verify
 from engine.root import Root
+from engine.state.operations import PutEntry
+from engine.state.state import NOT_EXISTS
 from engine.storage.object_reads import Stores
 
 
@@ -79,7 +81,11 @@ def _delete(root: Root) -> None:
     root.container(0).delete("s/a")
 
 
-@pytest.mark.parametrize("change", [_append, _create, _delete], ids=["append", "create", "delete"])
+def _put(root: Root) -> None:
+    root.container(0).commit([PutEntry("t", "key", b"value", NOT_EXISTS)])
+
+
+@pytest.mark.parametrize("change", [_append, _create, _delete, _put], ids=["append", "create", "delete", "entry"])
 def test_a_backup_of_a_root_that_cannot_be_flushed_is_refused(
     folder: str, tmp_path: Path, change: Callable[[Root], None]
 ) -> None:
