@@ -1,7 +1,8 @@
 """The segments' part of a flush cycle: content, truncation, sealing and deletion are brought to LTS.
 
 Each change is one append to the log, which changes the chunk layer's records and the container's state together. It
-carries the cycle's number, so a cycle that is over changes nothing (F1). Truncation and deletion are only marked here;
+carries the cycle's number, so a cycle that is over changes nothing (F1). Only the seal of a merged source is an append
+of its own, without the number: it may be repeated. Truncation and deletion are only marked here;
 the objects are deleted after a later cycle (F2).
 """
 
