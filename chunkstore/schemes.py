@@ -9,12 +9,12 @@ from typing import NamedTuple
 class Scheme(NamedTuple):
     """The schemes of one backend.
 
-    names: the usual one first. place: what follows it, for people. adapter: the module of `chunkstore.backends` whose
-    function `opened` makes the store. folder: what follows is the path of a folder, so an '@' or ':' in it is part of a
-    name. user: what comes before an '@' is no secret (`user@host`, `container@account's host`). passed_on: a regular
-    expression of the storage options that its filesystem passes on, besides the named parameters of its classes.
-    options: None if the store takes no storage options; otherwise what has them as parameters, as "module:name", or ""
-    for the classes of its filesystem.
+    names: the usual one first. place: what follows it, for people; if it begins with "/", other places are refused.
+    adapter: the module of `chunkstore.backends` whose function `opened` makes the store. folder: what follows is the
+    path of a folder, so an '@' or ':' in it is part of a name. user: what comes before an '@' is no secret
+    (`user@host`, `container@account's host`). passed_on: a regular expression of the storage options that its
+    filesystem passes on, besides the named parameters of its classes. options: None if the store takes no storage
+    options; otherwise what has them as parameters, as "module:name", or "" for the classes of its filesystem.
     """
 
     names: tuple[str, ...]

@@ -282,7 +282,10 @@ class GenericStore(Store):
     def _settle(self, path: str, data: Parts, failure: Exception) -> Outcome:
         """Decide from the stored object whether a create of unknown outcome succeeded."""
         try:
-            return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
+            if not self.holds(path, data):
+                return Outcome.ANOTHERS
+            self.sync(path[: path.rfind("/") + 1])  # an earlier try may have failed before its name was durable (G3)
+            return Outcome.MINE
         except StorageError:
             if isinstance(failure, _NEVER):
                 raise self._error(failure, path) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pravega_spark.console.advice import why_kept
 from pravega_spark.jobs.outcome import SCALING, JobOutcome
-from pravega_spark.quantities import duration_text, moment_text, plural
+from pravega_spark.quantities import counted, duration_text, moment_text, plural
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.maintenance import retention, scaling
 from pravega_spark.streams.maintenance.scaling import COOL_DOWN
@@ -50,7 +50,7 @@ def _too_young(found: scaling.TooYoung | None) -> str:
         return ""
     unit = "KiB" if found.policy.kind == "bytes" else "events"
     rates = [
-        f"{segment_label(one.segment.id)} ({one.rate:.6g} {unit}/s in the last {one.minutes} minutes)"
+        f"{segment_label(one.segment.id)} ({one.rate:.6g} {unit}/s in the last {counted(one.minutes, 'minute')})"
         for one in found.overloaded
     ]
     return (

@@ -25,6 +25,7 @@ from chunkstore import (
     Store,
     open_store,
 )
+from chunkstore.backends.generic import GenericStore
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
 
@@ -235,3 +236,16 @@ def test_an_object_that_is_overwritten_while_it_is_read_is_read_whole(
     with monkeypatch.context() as patch:
         patch.setattr(Careful, "info", overwritten)
         assert store.read("a", start, end) == new[start:end]
+
+
+def test_what_an_earlier_try_made_is_durable_before_it_is_said_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier one may have failed between the object's name and the sync of its folder (G3)."""
+    mine, synced = body(), []
+    store = GenericStore("careful://again", {})
+    monkeypatch.setattr(GenericStore, "sync", lambda self, prefix: synced.append(prefix))
+    assert store.put_if_absent("a/b/c", mine) is Outcome.MINE
+    assert synced == []
+    assert store.put_if_absent("a/b/c", mine) is Outcome.MINE
+    assert synced == ["a/b/"]
+    assert store.put_if_absent("a/b/c", body()) is Outcome.ANOTHERS
+    assert synced == ["a/b/"]
