@@ -164,8 +164,8 @@ class TooYoung(NamedTuple):
 
 def too_young(stream: Stream, now: int | None = None) -> TooYoung | None:
     """The segments that would be split if their epoch were old enough, at `now` (ms since the epoch); None if there are
-    none. For reports only. Raises StreamNotFound, StorageError."""
-    record = stream.snapshot().record
+    none, as this process knows the stream. For reports only. Raises StreamNotFound, StorageError."""
+    record = stream.snapshot(refresh=False).record
     policy, epoch = record.scaling, record.current
     if record.sealed or policy.kind == "fixed":
         return None

@@ -51,6 +51,16 @@ def merged(container: Container) -> Contents:
     return {"s/b": b"firstfirst"}
 
 
+def written() -> tuple[Simulation, Container]:
+    """A storage with two segments that were never flushed, and a process that wrote them."""
+    simulation = Simulation(garbage_delay=DELAY)
+    user = simulation.open()
+    for name in ("s/a", "s/b"):
+        user.create_segment(name)
+        user.append(name, b"first")
+    return simulation, user
+
+
 def stored(container: Container) -> dict[str, int]:
     """The segments that LTS's metadata has as existing, with their lengths."""
     records = [record for _, record in container.records.records()]
@@ -70,11 +80,7 @@ def test_what_a_killed_flush_began_in_lts_goes_with_its_segment(
     crashed = True
     while crashed:
         number += 1
-        simulation = Simulation(garbage_delay=DELAY)
-        user = simulation.open()
-        for name in ("s/a", "s/b"):
-            user.create_segment(name)
-            user.append(name, b"first")
+        simulation, user = written()
         through = FaultStore(simulation.store, verbs={"put_if_absent"})
         killed = simulation.open(through=through)
         through.plan = crash_at(through.passed + number, when)
@@ -104,11 +110,7 @@ def test_what_others_do_while_a_flush_runs_leaves_nothing_in_lts_after_a_recover
     done = True
     while done:
         number += 1
-        simulation = Simulation(garbage_delay=DELAY)
-        user = simulation.open()
-        for name in ("s/a", "s/b"):
-            user.create_segment(name)
-            user.append(name, b"first")
+        simulation, user = written()
         if flushed:
             user.flush()
             for name in ("s/a", "s/b"):
