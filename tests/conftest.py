@@ -10,6 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -89,6 +90,9 @@ def pytest_configure(config: pytest.Config) -> None:
         make_spark_home(Path(home.name))
         os.environ[VARIABLE] = home.name  # also for the processes of pytest-xdist, which start later
         config.add_cleanup(home.cleanup)
+    if metadata.version("pyspark").startswith("4.0."):  # it leaves sockets to JVMs to the garbage collector
+        sockets = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+        config.addinivalue_line("filterwarnings", sockets)
 
 
 @pytest.hookimpl(tryfirst=True)

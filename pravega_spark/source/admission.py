@@ -2,22 +2,32 @@
 
 A batch ends where a stream was scaled: the successor segments are left to the next batch, whatever the limits are. So
 the events of a key keep their order from batch to batch, and within a batch they lie in one segment, in the order of
-their offsets.
+their offsets. Only a first batch that reads the whole backlog (see `spark_api.stream_reader`) goes on across scalings:
+its partitions are in the order of epochs.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
-
 from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    ReadWholeBacklog,
+)
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.reading.limits import allocate
 from pravega_spark.streams.reading.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 class Backlog(NamedTuple):
@@ -50,14 +60,17 @@ class Backlog(NamedTuple):
         return self._replace(end=self.snapshot.next_cut(self.begin, self.end, **{which: limit}))
 
 
-def backlog_of(options: SourceOptions, snapshot: Snapshot, begin: StreamCut, pinned: StreamCut | None) -> Backlog:
-    """The backlog of a query at `begin`. pinned: what counts as the stream's tail. Raises TruncatedData."""
+def backlog_of(
+    options: SourceOptions, snapshot: Snapshot, begin: StreamCut, pinned: StreamCut | None, *, whole: bool = False
+) -> Backlog:
+    """The backlog of a query at `begin`. pinned: what counts as the stream's tail. whole: whether the next batch may
+    go on across scalings. Raises TruncatedData."""
     tail = pinned or snapshot.tail_cut()
     end = begin
     if tail.positions != begin.positions:
         tail = _end(options, snapshot, tail)
         snapshot.available(snapshot.ranges(begin, tail), options.fail_on_data_loss)
-        end = snapshot.up_to_scale(begin, tail)
+        end = tail if whole else snapshot.up_to_scale(begin, tail)
     return Backlog(snapshot, begin, end, tail)
 
 
@@ -91,20 +104,43 @@ class AdmissionControl:
             return ReadMinRows(self._options.min_events_per_trigger or 1)
         return ReadAllAvailable()
 
-    def admit(self, backlogs: Mapping[str, Backlog], limit: ReadLimit, *, wait: bool) -> dict[str, StreamCut]:
+    def admit(
+        self, backlogs: Mapping[str, Backlog], limit: ReadLimit | ReadWholeBacklog, *, wait: bool
+    ) -> dict[str, StreamCut]:
         """The end of the next batch in each stream with a backlog; empty while the batch waits for more.
 
         wait: whether it may wait at all. Of several streams each gets its share of a limit.
         """
         due = {name: each for name, each in backlogs.items() if not each.is_empty}
-        if self._waits(due, wait and not isinstance(limit, ReadAllAvailable)):
+        if self._waits(due, wait and not isinstance(limit, ReadAllAvailable | ReadWholeBacklog)):
             return {}
+        if isinstance(limit, ReadWholeBacklog):
+            self._report_limits(due)
         if isinstance(limit, ReadMaxBytes):
             due = self._limited(due, limit.max_bytes, by_events=False)
             limit = self._limit_by_events()
         if isinstance(limit, ReadMaxRows):
             due = self._limited(due, limit.max_rows, by_events=True)
         return {name: each.end for name, each in due.items()}
+
+    def _report_limits(self, backlogs: Mapping[str, Backlog]) -> None:
+        """Log which limits of the options a batch that reads the whole backlog exceeds."""
+        maxima = (
+            ("max_events_per_trigger", self._options.max_events_per_trigger, True),
+            ("max_bytes_per_trigger", self._options.max_bytes_per_trigger, False),
+        )
+        for name, most, by_events in maxima:
+            amount = sum(each.amount(each.end, by_events=by_events) for each in backlogs.values()) if most else 0
+            if most is not None and amount > most:
+                logger.warning(
+                    "The first batch of this run reads the whole backlog, %s %s, in spite of option '%s' (%s): this "
+                    "Spark does not tell a source whether the trigger is availableNow, which would end after "
+                    "this batch. If it is not, set option 'limit_first_batch' to true.",
+                    f"{amount:,}",
+                    "events" if by_events else "bytes",
+                    name,
+                    most,
+                )
 
     def _waits(self, backlogs: Mapping[str, Backlog], allowed: bool) -> bool:
         """Whether the backlog is below the minimum of a batch, and has not waited for `max_trigger_delay` yet."""

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from engine.errors import SegmentNotFound, SegmentTruncated
 from pravega_spark.errors import (
@@ -35,6 +34,7 @@ from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
 from pravega_spark.source.selection import Selection
+from pravega_spark.source.spark_api.read_limits import ReadLimit, ReadWholeBacklog, SupportsTriggerAvailableNow
 from pravega_spark.source.subscription import Subscription, log_other_queries
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.epochs import Comparison
@@ -167,12 +167,12 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._admission.default_limit()
 
     @for_users
-    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:
+    def latestOffset(self, start: Any, limit: ReadLimit | ReadWholeBacklog) -> Any:
         """The end of the next batch. It is `start` itself if there is nothing to read: Spark compares offsets as text,
         and a cut has several texts."""
         return self._retried(partial(self._poll, start, limit))
 
-    def _poll(self, start: Any, limit: ReadLimit, snapshots: Snapshots) -> Any:
+    def _poll(self, start: Any, limit: ReadLimit | ReadWholeBacklog, snapshots: Snapshots) -> Any:
         begin = self._cuts(start)
         joining = [name for name in self._selection.current() if name not in begin and self._is_due(name)]
         for name in begin.keys() - (begin if self._pinned is None else self._pinned).keys():
@@ -187,7 +187,11 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             snapshots,
             filter(self._is_due, begin),
             lambda name, snapshot: backlog_of(
-                self._selection.options_of(name), snapshot, begin[name], (self._pinned or {}).get(name)
+                self._selection.options_of(name),
+                snapshot,
+                begin[name],
+                (self._pinned or {}).get(name),
+                whole=isinstance(limit, ReadWholeBacklog),
             ),
         )
         reached = self._admission.admit(backlogs, limit, wait=self._pinned is None)

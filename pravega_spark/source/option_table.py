@@ -238,6 +238,15 @@ OPTIONS: tuple[Option, ...] = (
         least=1,
     ),
     Option(
+        "limit_first_batch",
+        "boolean",
+        "With Spark 4.0 and 4.1: keep max_events_per_trigger, max_bytes_per_trigger and the minima in the first batch "
+        "of each run too. Without it the first batch reads the whole backlog, as these versions do not tell whether "
+        "the trigger is availableNow or once, which end after one batch. With later versions limits always hold.",
+        STREAM_READ,
+        default="false",
+    ),
+    Option(
         "subscriber",
         "string",
         "Let retention wait for this query, as a subscriber of this name to each of its streams: events that it has "

@@ -77,6 +77,7 @@ class SourceOptions:
     min_bytes_per_trigger: int | None
     min_events_per_trigger: int | None
     max_trigger_delay: int
+    limit_first_batch: bool
     subscriber: str | None
     release_interval: int
     fail_on_data_loss: bool

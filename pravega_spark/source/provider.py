@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pravega_spark.source.spark_version import check_spark_version
+from pravega_spark.source.spark_api.version import check_spark_version
 
 try:
     from pyspark.sql.datasource import DataSource
@@ -166,11 +166,13 @@ class PravegaDataSource(DataSource):
     @for_users
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pravega_spark.source.micro_batch import MicroBatchReader
+        from pravega_spark.source.spark_api.stream_reader import PositionKeeper, tells_position
 
         options = self._to_read(schema, "stream read")
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
-        return MicroBatchReader(options, chosen_columns(schema, options))
+        reader = MicroBatchReader(options, chosen_columns(schema, options))
+        return reader if tells_position() else PositionKeeper(reader, options.limit_first_batch)
 
     @for_users
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -187,7 +189,8 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from pravega_spark.source.sink import StreamWriter
+        from pravega_spark.source.sink import WRITE_COLUMNS, StreamWriter
+        from pravega_spark.source.spark_api.stream_writer import RowGatherer, gets_batches
 
         self._check_named({})
         options = self._to_write(schema, "stream write", warn=self._is_new())
@@ -197,7 +200,8 @@ class PravegaDataSource(DataSource):
                 "write the rows that changed, with their key as routing_key, or output mode 'append' with a watermark; "
                 "or set option 'append_complete_results' to true."
             )
-        return StreamWriter(options, schema)
+        writer = StreamWriter(options, schema)
+        return writer if gets_batches() else RowGatherer(writer, schema, WRITE_COLUMNS)
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
         """The options of the catalog table that is read or written; none if the given options name a stream."""

@@ -22,13 +22,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from pravega_spark.errors import StreamSealed
 from pravega_spark.source.columns import METADATA_COLUMNS, READ_COLUMNS
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.stream_writer import StreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +182,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, StreamArrowWriter):
     """`df.writeStream`: each micro-batch in one append, exactly once.
 
     The producer id is the query's id, and the number that of the batch. Options that identify one batch are rejected:
@@ -278,7 +279,7 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
             f"Column 'stream' names the stream of each row, so it must be a string, not "
             f"{fields['stream'].simpleString()}: cast it, or set option 'stream'."
         )
-    written = (*_WRITTEN, "stream") if by_row else _WRITTEN
+    written = WRITE_COLUMNS if by_row else _WRITTEN
     extra = [] if all_columns else [name for name in fields if name not in (*written, *_of_read(fields))]
     if extra == ["stream"]:
         raise ValueError(
@@ -295,6 +296,9 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
 
 
 _WRITTEN = ("event", "routing_key")
+WRITE_COLUMNS = (*_WRITTEN, "stream")
+"""The columns of which a write makes something."""
+
 _PAYLOADS = ("value", "data", "payload", "body", "message", "json")
 """Names of columns that are likely to hold the event."""
 

@@ -23,8 +23,9 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+from pravega_spark.source.spark_api.read_limits import SupportsTriggerAvailableNow
 
 READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
 SCHEMA = pa.schema(

@@ -19,13 +19,12 @@ from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from engine.root import Root
 from pravega_spark import StreamManager, StreamReaderGroupConfig
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable
 from pravega_spark.streams.catalog import Catalog
 from tests.support.clones import is_clone
 

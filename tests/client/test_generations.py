@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructType
 
 from pravega_spark import StreamManager
@@ -21,6 +20,7 @@ from pravega_spark.errors import PositionLost, StreamError, WritesLost
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable
 from pravega_spark.streams.model.names import container_of
 from tests.client.groups.reading import numbered, write
 from tests.restored import CONTAINERS, begun, flush, recovered, restored, split

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.root import Root
 from pravega_spark import (
@@ -34,6 +33,7 @@ from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance import retention
 from pravega_spark.streams.maintenance.subscribers import positions, subscribe

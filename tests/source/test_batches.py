@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from engine.root import Root
 from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import ScalingPolicy

@@ -62,6 +62,7 @@ SAMPLES: dict[str, Sample] = {
     "min_events_per_trigger": number("min_events_per_trigger"),
     "min_bytes_per_trigger": number("min_bytes_per_trigger", "1KiB", 1024),
     "max_trigger_delay": number("max_trigger_delay", "2m", 120_000),
+    "limit_first_batch": flag("limit_first_batch", "true"),
     "subscriber": Sample("job", "subscriber", "job", "a/b", "^Option 'subscriber': "),
     "release_interval": number("release_interval", "2m", 120_000, "-1"),
     "fail_on_data_loss": flag("fail_on_data_loss", "false"),

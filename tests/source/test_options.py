@@ -64,6 +64,7 @@ def test_defaults() -> None:
         min_bytes_per_trigger=None,
         min_events_per_trigger=None,
         max_trigger_delay=900_000,
+        limit_first_batch=False,
         subscriber=None,
         release_interval=30_000,
         fail_on_data_loss=True,

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from pravega_spark.roots import open_root
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import LEAST_BYTES, SlicePartition
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream

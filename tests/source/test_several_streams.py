@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from pravega_spark import InvalidStreamCut, StreamManager
 from pravega_spark.errors import ScopeNotFound, StreamDeleted, StreamNotFound, TruncatedData
@@ -16,6 +15,13 @@ from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, cuts_of
 from pravega_spark.source.options import SourceOptions
+from pravega_spark.source.spark_api.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 from pravega_spark.streams.model.cuts import StreamCut
 
 Events = dict[str, list[str]]

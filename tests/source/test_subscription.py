@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from engine.root import Root
 from pravega_spark.client.manager import StreamManager
@@ -18,6 +17,7 @@ from pravega_spark.roots import open_root
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.retention import retain
 from pravega_spark.streams.maintenance.subscribers import subscribers, unsubscribe

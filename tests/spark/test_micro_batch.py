@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of
+from pravega_spark.source.spark_api.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pravega_spark.streams.maintenance.retention import retain
 from pravega_spark.streams.maintenance.subscribers import subscribers
 from pravega_spark.streams.model.cuts import StreamCut
