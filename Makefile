@@ -6,8 +6,10 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 LOWEST ?= $(VENV)-lowest
 # The version of Spark that make test-spark tries.
-SPARK ?= 4.2.0
+SPARK ?= 4.0.5
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+# The versions that make venv installs.
+CONSTRAINTS ?= constraints.txt
 # Where the servers are that the backends are tested against; tests look here.
 export PRAVEGA_SERVERS ?= $(abspath .servers)
 # Files are given out in the order of tests/conftest.py, the longest first, not those with the most tests.
@@ -38,7 +40,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,obstore,azure,gcs,notebooks,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[s3,obstore,azure,gcs,notebooks,docs,dev]'
 	$(COMPILE)
 	@touch $@
 
@@ -73,10 +75,13 @@ $(LOWEST)/.installed: setup.cfg pyproject.toml constraints-lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[s3,obstore,azure,gcs,notebooks,dev]'
 	@touch $@
 
-test-spark: java ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.2.0)
-	$(MAKE) --no-print-directory VENV=$(VENV)-spark-$(SPARK) venv
-	$(VENV)-spark-$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark[connect]==$(SPARK)'
+test-spark: java $(VENV)-spark-$(SPARK).txt ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.0.5)
+	$(MAKE) --no-print-directory VENV=$(VENV)-spark-$(SPARK) CONSTRAINTS=$(VENV)-spark-$(SPARK).txt venv
 	$(MAKE) --no-print-directory VENV=$(VENV)-spark-$(SPARK) PYTEST_ARGS='$(PYTEST_ARGS) -m "spark and not long"' test
+
+$(VENV)-spark-$(SPARK).txt: constraints.txt
+	sed -e '/^pyspark==/d' constraints.txt > $@
+	echo 'pyspark==$(SPARK)' >> $@
 
 constraints-lowest.txt: setup.cfg .ci/lowest
 	$(PYTHON) .ci/lowest > $@

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pravega_spark.source.spark_api.version import check_spark_version
-
 try:
     from pyspark.sql.datasource import DataSource
-except ImportError:  # Spark before 4.0
-    check_spark_version()
-    raise
+except ImportError as error:
+    import pyspark
+
+    raise ImportError(
+        f"format('pravega') needs Spark 4.0 or later, but this is PySpark {pyspark.__version__}: install 'pyspark>=4.0' "
+        "and use a cluster of that version. StreamManager and the command line work without Spark."
+    ) from error
 
 from pravega_spark.source.columns import chosen_columns, read_columns, read_schema
 from pravega_spark.source.failures import for_users
@@ -45,15 +47,7 @@ _NAMING = frozenset({"controller", "path", "scope", "stream", "streampattern", "
 
 
 class PravegaDataSource(DataSource):
-    """`format("pravega")`: streams in a folder or a bucket. Spark finds it without registration.
-
-    Sessions that do not use it import it too. So not the import, but the constructor raises ImportError if the Spark
-    version is not supported.
-    """
-
-    def __init__(self, options: dict[str, str]) -> None:
-        check_spark_version()
-        super().__init__(options)
+    """`format("pravega")`: streams in a folder or a bucket. Spark finds it without registration."""
 
     @classmethod
     def name(cls) -> str:
