@@ -59,7 +59,7 @@ _COPIED: Headings = {
     "number": id_column("container"),
     "cycle": id_column("flush cycle"),
     "time": "begun",
-    "sequence": "operations",
+    "sequence": "last sequence number",
     "objects": "objects",
     "copied": "copied now",
     "bytes": size_column("size copied"),

@@ -162,7 +162,7 @@ _LISTED: Headings = {
     "segments": "segments",
     "logged_bytes": size_column("only in the log"),
     "cycle_text": "last flush cycle",
-    "sequence": Column("operations", wide=True),
+    "sequence": Column("last sequence number", wide=True),
     "head": Column("head", wide=True),
     "epoch": Column("epoch", wide=True),
     "unsaved": Column("unsaved", wide=True),
@@ -171,7 +171,7 @@ _LISTED: Headings = {
 _DESCRIBED: Headings = {
     "number": id_column("container"),
     "online": "online",
-    "sequence": "operations",
+    "sequence": "last sequence number",
     "head": "head of the log",
     "epoch": "epoch",
     "newest_checkpoint": "newest checkpoint",

@@ -103,7 +103,7 @@ def user_message(error: Exception) -> str:
             update = f"pravega-spark stream update {error.stream} --min-segments {error.left}"
             return f"{error.fact} Lower the minimum first: `{update}`."
         case StreamNotSealed():
-            return f"{error.fact} Seal it first: `pravega-spark stream seal {error.stream}`."
+            return f"{error.fact} Seal it too: `pravega-spark stream delete {error.stream} --seal --yes`."
         case AdvisedError():
             return f"{error.fact} {error.remedy}".strip()
     return str(error)

@@ -20,8 +20,12 @@ from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 class NoCheckpoint(StreamError):
     """There is no checkpoint, or it has no finished batch of a query that reads the stream."""
 
-    def __init__(self, place: str, stream: str, is_checkpoint: bool) -> None:
-        what = "has no finished batch" if is_checkpoint else "is not the checkpoint"
+    def __init__(self, place: str, stream: str, is_checkpoint: bool, is_empty: bool = False) -> None:
+        what = "is not the checkpoint"
+        if is_checkpoint:
+            what = "has no finished batch"
+        elif is_empty:
+            what = "does not exist or has no files, so it is not the checkpoint"
         super().__init__(
             f"{place} {what} of a query that reads stream {stream}: give the checkpointLocation of such a query, after "
             "its first batch"
@@ -41,12 +45,13 @@ def query_position(place: str, scope: str, stream: str, options: Mapping[str, An
         begun = _batches(store, "offsets")
         done = sorted(_batches(store, "commits") & begun)
         content = store.read(f"offsets/{done[-1]}") if done else b""
+        is_empty = not begun and next(iter(store.list("")), None) is None
     finally:
         store.close()
     for cut in _cuts(content):
         if (cut.scope, cut.stream) == (scope, stream):
             return cut
-    raise NoCheckpoint(store.root, f"{scope}/{stream}", bool(begun))
+    raise NoCheckpoint(store.root, f"{scope}/{stream}", bool(begun), is_empty)
 
 
 def _batches(store: Store, folder: str) -> set[int]:

@@ -28,8 +28,9 @@ from pravega_spark.errors import (
 )
 from pravega_spark.source.admission import AdmissionControl, Backlog, backlog_of
 from pravega_spark.source.failures import for_users
+from pravega_spark.source.misplaced_checkpoints import refuse_for_new_query, refuse_for_restarted_query
 from pravega_spark.source.offset import cut_of, cuts_of, id_of, progress_of, text_of
-from pravega_spark.source.opening import refuse_checkpoint_within, resolve_cut
+from pravega_spark.source.opening import resolve_cut
 from pravega_spark.source.option_table import CUT_KEYWORDS
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.partitions import StreamRange, plan_streams, read_partition
@@ -81,7 +82,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @for_users
     def initialOffset(self) -> Any:
         if self._first is None:  # Spark asks twice, and the answers have to be the same
-            refuse_checkpoint_within(self._options)
+            refuse_for_new_query(self._options)
             self._first = self._retried(lambda snapshots: self._each(snapshots, self._selection.current(), self._begin))
             if self._subscription is not None:
                 self._subscription.begin(self._first, anew=True)
@@ -182,7 +183,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._each(snapshots, due, lambda name, snapshot: self._resume_at(snapshot, begin[name]))
         gone = set(due) - found.keys()
         begin = {name: found.get(name, cut) for name, cut in begin.items() if name not in gone}
-        self._subscribe(begin, heads)
+        self._subscribe(start, begin, heads)
         backlogs = self._each(
             snapshots,
             filter(self._is_due, begin),
@@ -201,11 +202,11 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {name: cut for name, cut in reached.items() if cut.positions != begin[name].positions}
         return self._offset(start, moved | heads, gone | (begin.keys() - backlogs.keys()))
 
-    def _subscribe(self, begin: Mapping[str, StreamCut], heads: Mapping[str, StreamCut]) -> None:
+    def _subscribe(self, start: Any, begin: Mapping[str, StreamCut], heads: Mapping[str, StreamCut]) -> None:
         """Subscribe to the streams that join, and in the first poll of a restarted query to all."""
         restarted = not self._resumed and self._first is None
         if restarted:
-            refuse_checkpoint_within(self._options)
+            refuse_for_restarted_query(self._options, start)
         if self._subscription is not None:
             self._subscription.begin(heads if self._resumed else {**begin, **heads}, anew=False, restarted=restarted)
             self._subscription.committed(begin)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-from contextlib import suppress
 from typing import Literal
 
 from engine.errors import RootNotFound
@@ -123,23 +121,6 @@ def log_not_applied(options: SourceOptions, record: StreamRecord) -> None:
             ", and ".join(facts),
             name,
         )
-
-
-def refuse_checkpoint_within(options: SourceOptions) -> None:
-    """Raise ValueError if the checkpoint of a query lies in the root, where a scope belongs. In a folder only: in a
-    bucket it would cost a listing of all that the root has."""
-    scheme, marked, place = options.root.partition("://")
-    if marked and scheme != "file":
-        return
-    folder = place if marked else options.root
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if os.path.isfile(f"{entry.path}/metadata") and os.path.isdir(f"{entry.path}/offsets"):
-                raise ValueError(
-                    f"{entry.path} is the checkpoint of a streaming query, and lies in the root of the streams, "
-                    f"{folder}, whose folders are scopes: give the query a checkpointLocation outside of the root, and "
-                    "move or delete this folder."
-                )
 
 
 def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCut:

@@ -24,6 +24,7 @@ from pravega_spark.source.option_table import (
     SPARK_OPTIONS,
     STORAGE_PREFIX,
     TABLE_PREFIX,
+    USUAL_STORAGE_OPTIONS,
     WHERE,
     WRITES,
     Option,
@@ -185,7 +186,7 @@ class OptionReader:
             if hint is not None:
                 log.warning("Option %r belongs to another source and is ignored. %s", spelling(key), hint)
                 continue
-            similar = _similar(plain(key))
+            similar = _similar(plain(key)) or _as_storage_option(plain(key))
             advice = _NOTHING_SIMILAR if similar is None else f"Did you mean {similar!r}?"
             log.warning("Unknown option %r is ignored. %s", key, advice)
 
@@ -229,6 +230,11 @@ def _similar(name: str, among: Collection[str] = BY_PLAIN_NAME) -> str | None:
     parts = [each for each in among if name in each] if len(name) > len("scope") else []
     found = suggest(name, among, most=1) or parts
     return BY_PLAIN_NAME[found[0]].name if found else None
+
+
+def _as_storage_option(name: str) -> str | None:
+    """The storage option that is meant by a name in plain spelling that lacks the prefix."""
+    return next((STORAGE_PREFIX + each for each in USUAL_STORAGE_OPTIONS if plain(each) == name), None)
 
 
 def _wanted(option: Option, value: int | None) -> str:

@@ -604,6 +604,23 @@ has an exact equivalent here is in `FOREIGN_OPTION_HINTS`, and the warning names
 KAFKA_PREFIX = "kafka."
 """The prefix of options for Kafka's clients. The hint is `_NO_BROKER`, unless an option has its own."""
 
+USUAL_STORAGE_OPTIONS = (
+    "key",
+    "secret",
+    "token",
+    "profile",
+    "anon",
+    "endpoint_url",
+    "client_kwargs",
+    "account_name",
+    "account_key",
+    "sas_token",
+    "connection_string",
+    "username",
+    "password",
+)
+"""Names of storage options that users often write without the prefix."""
+
 SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 """Options that Spark itself passes to a source, in plain spelling."""
 

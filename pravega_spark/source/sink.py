@@ -195,9 +195,6 @@ class StreamWriter(_Writer, StreamArrowWriter):
                 "Options 'txn_app_id' and 'txn_version' identify one batch, and a streaming write has many: omit them; "
                 "the query id and the batch number are used instead. They are for df.write, also in foreachBatch."
             )
-        from pravega_spark.source.opening import refuse_checkpoint_within
-
-        refuse_checkpoint_within(options)
         super().__init__(options, schema)
 
     def _is_idempotent(self) -> bool:
@@ -210,6 +207,11 @@ class StreamWriter(_Writer, StreamArrowWriter):
         return (f"query:{query}", int(batch)) if query is not None and batch is not None else None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        from pravega_spark.source.misplaced_checkpoints import refuse_for_query
+
+        for query in {message.query_id for message in _of_tasks(messages)}:
+            if query is not None:
+                refuse_for_query(self._options, query)
         self._commit(messages, self._of_query(messages, batchId))
 
     def _of_query(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> tuple[str, int] | None:

@@ -125,8 +125,8 @@ def test_tables_fit_80_columns(url: str, command: str) -> None:
 
 
 def test_wide_tables_have_all_columns(url: str) -> None:
-    assert "operations" not in run("container", "list", root=url).stdout
-    assert "operations" in run("container", "list", "--wide", root=url).stdout
+    assert "sequence number" not in run("container", "list", root=url).stdout
+    assert "sequence number" in run("container", "list", "--wide", root=url).stdout
     assert "recovery points" in run("--wide", "verify", root=url).stdout
 
 

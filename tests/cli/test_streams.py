@@ -495,7 +495,8 @@ def test_durations_sizes_and_times_ago(folder: str) -> None:
 def test_sealing_and_deleting(folder: str) -> None:
     asked = run("stream", "seal", S, root=folder, code=1)
     assert "would seal stream sc/one (3 events)" in asked.stdout
-    assert "not sealed" in run("stream", "delete", S, "--yes", root=folder, code=1).stderr
+    told = run("stream", "delete", S, "--yes", root=folder, code=1).stderr
+    assert "not sealed" in told and f"stream delete {S} --seal --yes" in " ".join(told.split())
     asked = run("stream", "delete", S, "--seal", root=folder, code=1)
     assert asked.stdout == "This would delete stream sc/one: 3 events, 27 bytes, 1 segment.\n"
     assert not document("stream", "describe", S, root=folder)["stream"]["sealed"]

@@ -46,15 +46,16 @@ def test_a_query_of_several_streams(tmp_path: Path) -> None:
 
 
 def test_what_has_no_finished_batch(tmp_path: Path) -> None:
-    with pytest.raises(NoCheckpoint, match="is not the checkpoint of a query that reads stream sc/st") as caught:
-        query_position(str(tmp_path), "sc", "st")
+    for empty in (tmp_path, tmp_path / "none"):
+        with pytest.raises(NoCheckpoint, match="does not exist or has no files, so it is not the checkpoint") as caught:
+            query_position(str(empty), "sc", "st")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     batch(tmp_path, 0, cut(9), done=False)
     with pytest.raises(NoCheckpoint, match="has no finished batch of a query that reads stream sc/st"):
         query_position(str(tmp_path), "sc", "st")
     batch(tmp_path, 0, cut(9, "other"))
     (tmp_path / "offsets/0").write_bytes(b'v1\n{}\n{\n"\xff"\n7\n')
-    with pytest.raises(NoCheckpoint):
+    with pytest.raises(NoCheckpoint, match="has no finished batch"):
         query_position(str(tmp_path), "sc", "st")
 
 

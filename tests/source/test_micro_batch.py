@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamRecreated
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of, text_of
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.provider import PravegaDataSource
 
 
 @pytest.fixture
@@ -173,26 +171,6 @@ def test_a_checkpoint_of_a_query_on_another_stream_is_named_as_that(manager: Str
         lambda: second.partitions(start, start),
     ):
         with pytest.raises(InvalidStreamCut, match=told):
-            call()
-
-
-def test_a_checkpoint_within_the_root_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "root"
-    with StreamManager(str(folder)) as manager:
-        manager.create_scope("sc")
-        manager.create_stream("sc", "one", 1)
-    given = {"controller": str(folder), "scope": "sc", "stream": "one"}
-    options = SourceOptions.parse(given, {})
-    start = MicroBatchReader(options).initialOffset()
-    (folder / "cp" / "offsets").mkdir(parents=True)
-    (folder / "cp" / "metadata").write_text("{}")
-    restarted = MicroBatchReader(options)
-    for call in (
-        lambda: MicroBatchReader(options).initialOffset(),
-        lambda: restarted.latestOffset(start, restarted.getDefaultReadLimit()),
-        lambda: PravegaDataSource(given).streamWriter(StructType().add("event", StringType()), False),
-    ):
-        with pytest.raises(ValueError, match=f"^{folder}/cp is the checkpoint of a streaming query, and lies in"):
             call()
 
 

@@ -131,13 +131,20 @@ def test_what_is_ignored_is_told_once_and_what_to_give_instead(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         assert parse(queryName="q", checkpointLocation="/c", path="/data/streams", outputMode="append") == parse()
     assert caplog.messages == []
-    given = {"fail_on_dataloss_": "false", "max_byte_per_trigger": "1", "foo": "1", "retention_size": "abc"}
+    given = {
+        "fail_on_dataloss_": "false",
+        "max_byte_per_trigger": "1",
+        "foo": "1",
+        "retention_size": "abc",
+        "endpointUrl": "e",
+    }
     assert parse(**given).fail_on_data_loss is False
     assert caplog.messages == [
         "Unknown option 'max_byte_per_trigger' is ignored. Did you mean 'max_bytes_per_trigger'?",
         "Unknown option 'foo' is ignored. No option has a similar name: remove it, or look it up in the table of "
         "Spark options.",
         "Unknown option 'retention_size' is ignored. Did you mean 'default_retention_size_bytes'?",
+        "Unknown option 'endpointUrl' is ignored. Did you mean 'storage.endpoint_url'?",
     ]
 
 
