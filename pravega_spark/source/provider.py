@@ -15,8 +15,8 @@ except ImportError as error:
     import pyspark
 
     raise ImportError(
-        f"format('pravega') needs Spark 4.0 or later, but this is PySpark {pyspark.__version__}: install 'pyspark>=4.0' "
-        "and use a cluster of that version. StreamManager and the command line work without Spark."
+        f"format('pravega') needs Spark 4.0 or later, but this is PySpark {pyspark.__version__}: install "
+        "'pyspark>=4.0' and use a cluster of that version. StreamManager and the command line work without Spark."
     ) from error
 
 from pravega_spark.source.columns import chosen_columns, read_columns, read_schema

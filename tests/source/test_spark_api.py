@@ -1,5 +1,5 @@
-"""Older versions of Spark, without a JVM: the calls that 4.0 and 4.1 make of a streaming query, in their order, and what
-those without sources in Python are told."""
+"""Older versions of Spark, without a JVM: the calls that 4.0 and 4.1 make of a streaming query, in their order, and
+what those without sources in Python are told."""
 
 from __future__ import annotations
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StringType, StructType
 
 from engine.root import Root
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter
+from pravega_spark.source.spark_api.stream_reader import tells_position
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.stream import Stream
 
@@ -67,7 +70,9 @@ class Folder:
         return self.spark.read.format("pravega").options(**self.options(stream, **more)).load()
 
     def follow(self, stream: str = "t", **more: object) -> DataFrame:
-        """The stream as a streaming DataFrame."""
+        """The stream as a streaming DataFrame. Limits hold in the first batch, with every version of Spark."""
+        if not tells_position():
+            more = {"limit_first_batch": True, **more}
         return self.spark.readStream.format("pravega").options(**self.options(stream, **more)).load()
 
     def events(self, stream: str = "t", **more: object) -> list[str]:
@@ -78,8 +83,7 @@ class Folder:
         """Run a query that copies all there is to another stream. Returns how many rows each of its batches had."""
         writer = frame.selectExpr("cast(event AS string) AS event", "cast(event AS string) AS routing_key").writeStream
         writer = writer.format("pravega").options(**self.options(sink, **more))
-        query = writer.option("checkpointLocation", self.checkpoint()).trigger(availableNow=True).start()
-        query.awaitTermination()
+        query = read_all(writer.option("checkpointLocation", self.checkpoint()))
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     def checkpoint(self, name: str = "checkpoint") -> str:
@@ -91,3 +95,20 @@ class Folder:
         """The events of a DataFrame that was read, those of a segment in their order."""
         rows = frame.select("event", "segment_id", "offset").collect()
         return [bytes(row.event).decode() for row in sorted(rows, key=lambda row: (row.segment_id, row.offset))]
+
+
+def read_all(writer: DataStreamWriter) -> StreamingQuery:
+    """Run a query until it has read what there is, in as many batches as its limits require.
+
+    The trigger availableNow does so where Spark knows that a source in Python takes it; before, it runs one batch.
+    """
+    if tells_position():
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return query

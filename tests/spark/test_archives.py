@@ -17,6 +17,7 @@ from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.tables import TableReader
 from pravega_spark.streams.model.names import segment_name
 from tests.archives import ARCHIVES, CHUNKED, Case, case, contents, laid_out, retained
+from tests.spark.folder import read_all
 
 STREAMS = ["big", "empty", "rides", "scaled", "sealed", "truncated", "txns"]
 
@@ -105,11 +106,13 @@ def test_cuts_split_a_stream_in_a_batch(place: Place) -> None:
 def test_a_query_over_what_is_there(place: Place, tmp_path: Path) -> None:
     """In several batches, none of which brings events of a key before older ones."""
     batches: list[list[Row]] = []
-    options = place.options(stream="scaled", start_stream_cut="earliest", max_events_per_trigger="600")
+    options = place.options(
+        stream="scaled", start_stream_cut="earliest", max_events_per_trigger="600", limit_first_batch="true"
+    )
+    options["limit_first_batch"] = "true"
     frame = told(place.spark.readStream.format("pravega").options(**options).load())
     query = frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    query.start().awaitTermination()
+    read_all(query.option("checkpointLocation", str(tmp_path / "checkpoint")))
     assert len(batches) >= 4
     check(place.one, ["scaled"], [row for batch in batches for row in batch])
     latest: dict[str, int] = {}

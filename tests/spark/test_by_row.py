@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pravega_spark.streams.catalog import Catalog
-from tests.spark.folder import Folder
+from tests.spark.folder import Folder, read_all
 
 pytestmark = pytest.mark.spark
 
@@ -42,8 +42,7 @@ def test_a_batch_job_a_query_and_foreach_batch(folder: Folder) -> None:
             query: Any = source.writeStream.foreachBatch(twice)
         else:
             query = source.writeStream.format("pravega").options(controller=folder.url, scope="s")
-        query = query.option("checkpointLocation", folder.checkpoint(name)).trigger(availableNow=True).start()
-        query.awaitTermination()
+        read_all(query.option("checkpointLocation", folder.checkpoint(name)))
 
     def twice(frame: DataFrame, batch: int) -> None:
         """A batch that is done again, as after a failure behind its commit."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tests.spark.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # from 4.1 on
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from pyspark.sql.functions import col, sha2, udf
 from pyspark.sql.pandas.functions import pandas_udf
 
 from pravega_spark import fetch_event, fetch_event_to_file, fetch_events
-from tests.spark.folder import Folder
+from tests.spark.folder import Folder, read_all
 
 LARGE = 9 << 20
 
@@ -44,7 +44,7 @@ def test_written_and_read(folder: Folder) -> None:
     limits: dict[str, Any] = {"large_events": "reference", "max_event_bytes": 1000}
     source = folder.follow(start_stream_cut="earliest", large_events="inline", max_events_per_trigger=3)
     copy = source.select("event").writeStream.format("pravega").options(**folder.options("sink"))
-    copy.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+    read_all(copy.option("checkpointLocation", folder.checkpoint()))
     assert digests(folder.frame("sink", large_events="inline", max_event_bytes=1)) == expected()
     with pytest.raises(PythonException) as caught:
         folder.frame(max_event_bytes=LARGE + 999).collect()
@@ -83,7 +83,7 @@ def test_written_and_read(folder: Folder) -> None:
     fetched = left_out.mapInArrow(whole, "event binary")
     assert digests(fetched.union(found.where("event IS NOT NULL").select("event"))) == expected()
     query = folder.follow(start_stream_cut="earliest", **limits).writeStream.format("memory").queryName("references")
-    query.option("checkpointLocation", folder.checkpoint("c2")).trigger(availableNow=True).start().awaitTermination()
+    read_all(query.option("checkpointLocation", folder.checkpoint("c2")))
     assert folder.spark.table("references").where("event IS NULL AND event_pointer IS NOT NULL").count() == 2
 
 
@@ -97,7 +97,7 @@ def test_metadata_columns(folder: Folder) -> None:
     )
     query = folder.follow(start_stream_cut="earliest", include_metadata=True, max_events_per_trigger=7).writeStream
     query = query.format("memory").queryName("numbered").option("checkpointLocation", folder.checkpoint())
-    query.trigger(availableNow=True).start().awaitTermination()
+    read_all(query)
     followed = folder.spark.table("numbered")
     columns = ["segment_id", "event_number", "offset", "timestamp", "event_pointer", "event"]
     batch = sorted(map(tuple, read.select(*columns).collect()))

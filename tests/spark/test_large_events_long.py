@@ -41,7 +41,7 @@ def query(**options):
     frame = spark.readStream.format("pravega").options(**{**where, **options}).load()
     checkpoint = f"{checkpoints}/{uuid.uuid4()}"
     writer = frame.writeStream.foreachBatch(look).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    read_all(writer)
     return [sum(column) for column in zip(*found)], len(found), max(rows for rows, _ in found)
 
 def failing():

@@ -22,12 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of, id_of
 from pravega_spark.source.spark_api.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pravega_spark.source.spark_api.stream_reader import tells_position
 from pravega_spark.streams.maintenance.retention import retain
 from pravega_spark.streams.maintenance.subscribers import subscribers
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import RetentionPolicy
 from pravega_spark.streams.stream import Stream
-from tests.spark.folder import Folder
+from tests.spark.folder import Folder, read_all
 
 
 def numbers(first: int, end: int) -> list[str]:
@@ -205,10 +206,12 @@ def test_progress_shows_positions_and_lag(folder: Folder) -> None:
         folder.put(*numbers(first, first + 10))
     source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=20)
     query = source.writeStream.format("noop").option("checkpointLocation", folder.checkpoint())
-    started = query.trigger(availableNow=True).start()
-    assert started.awaitTermination(100)
+    started = read_all(query)
     told = [json.loads(one.json)["sources"][0] for one in started.recentProgress]
     latest = [one["latestOffset"] for one in told if one["numInputRows"]]
+    if not tells_position():
+        assert latest == [None, None], "this Spark does not ask for it"
+        return
     assert [one["reached"] for one in latest] == [{"0.0": 240}, {"0.0": 360}]
     assert [one["tail"] for one in latest] == [{"0.0": 360}] * 2
     assert [one["lag"]["events"] for one in latest] == [10, 0]
@@ -225,14 +228,15 @@ def test_available_now_ends_at_the_tail_of_its_start(folder: Folder) -> None:
         folder.put(*numbers(1000 + 10 * number, 1010 + 10 * number))
 
     def run() -> None:
-        source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=10)
+        source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=10, limit_first_batch=False)
         query = source.writeStream.foreachBatch(save).option("checkpointLocation", folder.checkpoint())
         assert query.trigger(availableNow=True).start().awaitTermination(100)
 
     run()
     assert got == numbers(0, 30)
     run()
-    assert got == numbers(0, 30) + numbers(1000, 1030)
+    batches = 3 if tells_position() else 1
+    assert got == numbers(0, 30) + numbers(1000, 1000 + 10 * batches)
 
 
 def test_a_running_query(folder: Folder) -> None:
@@ -410,7 +414,8 @@ def test_triggers_that_spark_has_not_for_sources_in_python(folder: Folder, trigg
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one depends on the trigger
         writer.trigger(**trigger).start().awaitTermination(60)
     assert any(
-        word in str(caught.value) for word in ("does not support continuous", "REAL_TIME", "RealTime", "real-time")
+        word in str(caught.value)
+        for word in ("does not support continuous", "REAL_TIME", "RealTime", "real-time", "'realTime'")
     )
 
 
@@ -455,7 +460,7 @@ def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -
 
     def run(**more: Any) -> None:
         query = text.writeStream.outputMode("complete").format("pravega").options(**folder.options("sink", **more))
-        query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+        read_all(query.option("checkpointLocation", folder.checkpoint()))
 
     with pytest.raises(StreamingQueryException, match="Output mode 'complete' would append the whole result again"):
         run()
@@ -473,5 +478,5 @@ def test_complete_mode_appends_as_the_original_does_if_told_to(folder: Folder) -
 def test_what_a_query_cannot_do(folder: Folder, more: dict[str, str], told: str) -> None:
     with pytest.raises(StreamingQueryException) as caught:
         query = folder.follow(**more).writeStream.format("noop").option("checkpointLocation", folder.checkpoint())
-        query.trigger(availableNow=True).start().awaitTermination()
+        read_all(query)
     assert told in str(caught.value)

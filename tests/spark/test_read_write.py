@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pravega_spark.streams.model.key_columns import hash_keys
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.writing import transactions
-from tests.spark.folder import EVENTS_WITH_KEYS, Folder
+from tests.spark.folder import EVENTS_WITH_KEYS, Folder, read_all
 from tests.support import limits
 from tests.support.s3_server import S3Server
 
@@ -34,6 +35,11 @@ def refusal(work: Callable[[], Any]) -> str:
     with pytest.raises(PySparkException) as caught:
         work()
     return str(caught.value)
+
+
+IS_4_0 = metadata.version("pyspark").startswith("4.0.")
+
+fills_columns_in = pytest.mark.xfail(IS_4_0, reason="an INSERT has to give all columns: docs/spark-versions.md")
 
 
 # --- what goes in comes out --------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ def test_a_frame_is_one_moment_of_the_stream(folder: Folder) -> None:
     frame = folder.frame()
     assert folder.texts(frame) == ["one"]
     folder.append(folder.rows("two"))
-    assert folder.texts(frame) == ["one"]
+    assert folder.texts(frame) == (["one", "two"] if IS_4_0 else ["one"]), "Spark 4.0 plans each action by itself"
     assert folder.events() == ["one", "two"]
 
 
@@ -331,6 +337,7 @@ def test_save_modes(folder: Folder) -> None:
     assert folder.events() == ["a"]
 
 
+@fills_columns_in
 def test_what_spark_refuses_is_in_the_guide_by_its_words(tables: Folder) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
     rows = tables.rows("a", keys=["k"])
@@ -447,6 +454,7 @@ def test_temporary_view(folder: Folder) -> None:
     assert [row.event for row in rows] == ["b"]
 
 
+@fills_columns_in
 def test_insert_into_a_view(folder: Folder) -> None:
     folder.append(folder.rows("a"))
     folder.frame().createOrReplaceTempView("events")
@@ -469,6 +477,7 @@ def insertable(folder: Folder) -> Iterator[Folder]:
 KEYS = ["a", "b", "c", "d", "e", "f"]
 
 
+@fills_columns_in
 @pytest.mark.parametrize("name", ["keyed", "viewed"])
 def test_an_insert_of_texts_with_routing_keys(insertable: Folder, name: str) -> None:
     """The rows lie in the segments that `df.write` chooses, and a read has the same bytes, but no keys."""
@@ -486,6 +495,14 @@ def test_an_insert_of_texts_with_routing_keys(insertable: Folder, name: str) -> 
     assert {*KEYS, "ü", "no key"} < {row.event for row in read}
 
 
+def test_an_insert_that_gives_all_columns(insertable: Folder) -> None:
+    """As Spark 4.0 needs it; the columns that a write does not take are null."""
+    insertable.spark.sql("INSERT INTO keyed VALUES ('a', 'k', null, null, null, null)")
+    insertable.spark.sql("INSERT INTO keyed VALUES ('b', 'k', default, default, default, default)")
+    assert insertable.events("keyed") == ["a", "b"]
+
+
+@fills_columns_in
 def test_other_inserts_into_an_insertable_table(insertable: Folder) -> None:
     spark = insertable.spark
     spark.sql("INSERT INTO keyed BY NAME SELECT 'by name' AS event, 'a' AS routing_key")
@@ -498,6 +515,7 @@ def test_other_inserts_into_an_insertable_table(insertable: Folder) -> None:
     assert len({row.segment_id for row in rows if bytes(row.event) != b"once"}) == 1
 
 
+@fills_columns_in
 def test_rows_of_an_insertable_table_never_go_into_the_wrong_one(insertable: Folder) -> None:
     spark, error = insertable.spark, "column 'scope' has values"
     spark.sql("INSERT INTO other (event, routing_key) VALUES ('x', 'k')")
@@ -507,6 +525,7 @@ def test_rows_of_an_insertable_table_never_go_into_the_wrong_one(insertable: Fol
     assert insertable.events("keyed") == insertable.events("other") == ["x"]
 
 
+@fills_columns_in
 def test_what_spark_refuses_in_an_insert_is_in_the_guide_by_its_words(tables: Folder) -> None:
     guide, spark = Path("docs/sql.md").read_text("utf-8"), tables.spark
     where = f"controller '{tables.url}', scope 's', stream 'one', insertable 'true'"
@@ -548,6 +567,7 @@ def tables(folder: Folder) -> Iterator[Folder]:
         folder.spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
+@fills_columns_in
 def test_table(tables: Folder) -> None:
     spark = tables.spark
     spark.sql("INSERT INTO one (event) SELECT encode(cast(id AS string), 'utf-8') FROM range(0)")
@@ -565,6 +585,7 @@ def test_table(tables: Folder) -> None:
     assert len(tables.events("one")) == 2, "a table is a name for a stream: dropping it deletes no events"
 
 
+@fills_columns_in
 def test_rows_of_one_table_never_go_into_the_wrong_one(tables: Folder) -> None:
     """Spark does not tell the sink which table it inserts into, so it is refused wherever that is in doubt."""
     spark = tables.spark
@@ -584,6 +605,7 @@ def test_rows_of_one_table_never_go_into_the_wrong_one(tables: Folder) -> None:
     assert tables.events("one") == tables.events("two") == ["a"]
 
 
+@fills_columns_in
 def test_what_tables_cannot(tables: Folder) -> None:
     """The table of docs/sql.md: each is refused with a sentence, and none writes or shows what it should not."""
     spark = tables.spark
@@ -701,7 +723,7 @@ def test_foreach_batch_with_a_version(folder: Folder) -> None:
     def run() -> None:
         source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=10)
         query = source.writeStream.foreachBatch(save).option("checkpointLocation", folder.checkpoint())
-        query.trigger(availableNow=True).start().awaitTermination()
+        read_all(query)
 
     assert "the power failed" in refusal(run)
     run()

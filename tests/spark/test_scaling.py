@@ -25,7 +25,7 @@ from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
-from tests.spark.folder import EVENTS_WITH_KEYS, Folder
+from tests.spark.folder import EVENTS_WITH_KEYS, Folder, read_all
 from tests.support import limits
 
 KEYS = [str(number) for number in range(10)]
@@ -168,7 +168,7 @@ def test_a_query_writes_on_while_its_sink_is_scaled(folder: Folder) -> None:
         source = folder.follow(start_stream_cut="earliest", max_events_per_trigger=50)
         rows = source.selectExpr("event", "split_part(cast(event AS string), '/', 1) AS routing_key")
         query = rows.writeStream.format("pravega").options(**folder.options("sink"))
-        query.option("checkpointLocation", folder.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+        read_all(query.option("checkpointLocation", folder.checkpoint()))
     finally:
         done.set()
         scaler.join()
@@ -287,7 +287,7 @@ def run(folder: Folder, more: dict[str, Any], between: Callable[[int], None]) ->
         between(number)
 
     query = folder.follow(**more).writeStream.foreachBatch(take).option("checkpointLocation", folder.checkpoint())
-    query.trigger(availableNow=True).start().awaitTermination()
+    read_all(query)
     return batches
 
 
