@@ -165,7 +165,7 @@ def limited_retention(
 def scaling_text(policy: ScalingPolicy) -> str:
     """When a stream is scaled, for users."""
     if policy.kind == "fixed":
-        return "fixed"
+        return f"fixed; at least {counted(policy.min_segments, 'segment')}"
     rate = policy.target_rate
     text = size_text(rate * 1024) if policy.kind == "bytes" else counted(rate, "event")
     return f"segments above {text}/s are split into {policy.scale_factor}; at least {policy.min_segments}"

@@ -286,7 +286,8 @@ def truncate(snapshot: Snapshot, cut: StreamCut) -> StreamChange:
     head = record.head_positions()
     if history.gone(cut.positions) or history.compare(cut.positions, head) is not Comparison.EQUAL_OR_AFTER:
         raise InvalidStreamCut(  # Pravega's message
-            f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, head {head}"
+            f"Supplied streamcut is behind previous truncation point: {cut} of {snapshot.stream.key}, "
+            f"whose head is {snapshot.head_cut()}"
         )
     if cut.positions == head:
         return NO_CHANGE
