@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.reading.bounds import Bounds
     from pravega_spark.streams.reading.snapshot import Snapshot
 
 
@@ -65,10 +66,11 @@ class BatchReader(DataSourceReader):
         options.batch_cuts()
         self._options = options
         self._columns = columns
+        self._bounds: Bounds | None = None
 
     @for_users
     def partitions(self) -> list[InputPartition]:
-        return list(plan_streams(batch_ranges(self._options), self._columns))
+        return list(plan_streams(batch_ranges(self._options), self._columns, self._bounds))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition, self._columns)

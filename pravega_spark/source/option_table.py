@@ -272,6 +272,15 @@ OPTIONS: tuple[Option, ...] = (
         default="true",
     ),
     Option(
+        "push_filters",
+        "boolean",
+        "Let a query's filters by stream, segment_id, offset and timestamp limit what is read. Needs Spark 4.1 or "
+        "later and spark.sql.python.filterPushdown.enabled. Use a DataFrame with this option for one query only: "
+        "Spark uses the plan of its filters for other queries too, which then miss rows.",
+        ("batch read",),
+        default="false",
+    ),
+    Option(
         "min_partitions",
         "integer",
         "Minimum number of Spark partitions, if there is enough data to split. Without it, twice the number of the "

@@ -81,6 +81,7 @@ class SourceOptions:
     subscriber: str | None
     release_interval: int
     fail_on_data_loss: bool
+    push_filters: bool
     min_partitions: int | None
     max_bytes_per_partition: int
     large_events: LargeEvents

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pravega_spark.source.options import SourceOptions
     from pravega_spark.streams.model.cuts import StreamCut
+    from pravega_spark.streams.reading.bounds import Bounds
     from pravega_spark.streams.reading.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -62,8 +63,10 @@ class SlicePartition(InputPartition):
         return f"SlicePartition({[(part.segment_id, part.start, part.end) for part in self.slices]})"
 
 
-def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None) -> list[SlicePartition]:
-    """The partitions of a read of some streams; columns: None for those of the options.
+def plan_streams(
+    ranges: Sequence[StreamRange], columns: Mapping[str, bool] | None = None, bounds: Bounds | None = None
+) -> list[SlicePartition]:
+    """The partitions of a read of some streams; columns: None for those of the options. bounds: of the wanted events.
 
     Partitions have about the same size, as far as event boundaries allow it. Small segments, also of several streams,
     share a partition, and large segments are cut. Raises TruncatedData, InvalidStreamCut.
@@ -71,7 +74,7 @@ def plan_streams(ranges: Sequence[StreamRange], columns: Mapping[str, bool] | No
     if not ranges:
         return []
     options = ranges[0].options
-    reads = [_StreamRead(each) for each in ranges]
+    reads = [_StreamRead(each, bounds) for each in ranges]
     numbered = not NUMBERED.isdisjoint(_columns(options, columns))
     total = sum(read.total for read in reads)
     planner = SplitPlanner[Slice](total, _partition_count(options, total))
@@ -89,12 +92,14 @@ def _partition_count(options: SourceOptions, total: int) -> int:
 class _StreamRead:
     """The ranges of one stream that can be read. total: their bytes, without large events that are left out."""
 
-    def __init__(self, wanted: StreamRange) -> None:
+    def __init__(self, wanted: StreamRange, bounds: Bounds | None) -> None:
         options, self._snapshot = wanted.options, wanted.snapshot
         ranges = self._snapshot.ranges(wanted.start, wanted.end)
         self._ranges, losses = self._snapshot.available(ranges, options.fail_on_data_loss)
         for loss in losses:
             logger.warning("%s It is skipped, as option 'fail_on_data_loss' is false.", loss.fact)
+        if bounds is not None:
+            self._ranges = bounds.narrowed(self._snapshot, self._ranges)
         self._left_out: dict[int, SkippedEvent] = {}
         if options.large_events == "reference":
             for number, (low, high) in self._ranges.items():

@@ -155,6 +155,11 @@ class PravegaDataSource(DataSource):
             return TableReader(options)
         from pravega_spark.source.batch import BatchReader
 
+        if options.push_filters:
+            from pravega_spark.source.spark_api.filters import FilteredReader, takes_filters
+
+            if takes_filters():
+                return FilteredReader(options, chosen_columns(schema, options))
         return BatchReader(options, chosen_columns(schema, options))
 
     @for_users

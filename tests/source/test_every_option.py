@@ -66,6 +66,7 @@ SAMPLES: dict[str, Sample] = {
     "subscriber": Sample("job", "subscriber", "job", "a/b", "^Option 'subscriber': "),
     "release_interval": number("release_interval", "2m", 120_000, "-1"),
     "fail_on_data_loss": flag("fail_on_data_loss", "false"),
+    "push_filters": flag("push_filters", "true"),
     "min_partitions": number("min_partitions"),
     "max_bytes_per_partition": number("max_bytes_per_partition", "1KiB", 1024),
     "large_events": Sample("inline", "large_events", "inline", "skip", "^Option 'large_events' must be one of error, "),

@@ -68,6 +68,7 @@ def test_defaults() -> None:
         subscriber=None,
         release_interval=30_000,
         fail_on_data_loss=True,
+        push_filters=False,
         min_partitions=None,
         max_bytes_per_partition=134217728,
         large_events="error",

@@ -19,12 +19,13 @@ from pyspark.sql.types import StructType
 
 from pravega_spark.source import collector
 from pravega_spark.source.provider import PravegaDataSource
-from pravega_spark.source.sink import StreamWriter
+from pravega_spark.source.sink import WRITE_COLUMNS, StreamWriter
+from pravega_spark.source.spark_api.stream_writer import RowGatherer, gets_batches
 from pravega_spark.source.task_outputs import TaskMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import WriterCommitMessage
+    from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 
 def stop(place: str, batch: object) -> None:
@@ -41,8 +42,9 @@ class Pump(PravegaDataSource):
     def name(cls) -> str:
         return "pump"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StoppingWriter(self._options(), schema)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = StoppingWriter(self._options(), schema)
+        return writer if gets_batches() else RowGatherer(writer, schema, WRITE_COLUMNS)
 
 
 class StoppingWriter(StreamWriter):

@@ -1,4 +1,4 @@
-"""Why a read takes no filters from Spark: what Spark does with what was planned for them."""
+"""Filters of a query that Spark pushes down: why a read takes none by itself, and what it does with them if asked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Pruning(DataSource):
 
 @pytest.mark.long
 def test_spark_plans_other_queries_by_the_filters_of_one(spark: SparkSession) -> None:
-    """When this fails Spark has mended it: then a read may take filters, as docs/spark.md says it does not."""
+    """When this fails Spark has mended it: then a read may take filters by itself, as docs/spark-versions.md says it does not."""
     spark.dataSource.register(Pruning)
     spark.conf.set(SETTING, "true")
     try:
@@ -70,5 +70,24 @@ def test_a_read_is_right_whatever_the_setting_says(folder: Folder, setting: str)
         frame = folder.frame("a,b")
         assert [frame.where(f"stream = '{name}' AND offset >= 0").count() for name in "ab"] == [20, 20]
         assert frame.count() == 40
+    finally:
+        folder.spark.conf.unset(SETTING)
+
+
+def test_a_query_whose_filters_are_pushed_down(folder: Folder) -> None:
+    folder.put(*(f"{number}" for number in range(20)), default_num_segments=2)
+    folder.put("other", stream="other")
+    folder.spark.conf.set(SETTING, "true")
+    try:
+        whole = folder.frame("t,other").count()
+        assert whole == 21
+        for condition in (
+            "stream = 'other'",
+            "segment_id IN (0, 7)",
+            "offset >= 20 AND offset < 60",
+            "stream LIKE 'o%'",
+        ):
+            expected = folder.frame("t,other").where(condition).count()
+            assert folder.frame("t,other", push_filters=True).where(condition).count() == expected
     finally:
         folder.spark.conf.unset(SETTING)

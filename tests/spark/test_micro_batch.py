@@ -210,7 +210,7 @@ def test_progress_shows_positions_and_lag(folder: Folder) -> None:
     told = [json.loads(one.json)["sources"][0] for one in started.recentProgress]
     latest = [one["latestOffset"] for one in told if one["numInputRows"]]
     if not tells_position():
-        assert latest == [None, None], "this Spark does not ask for it"
+        assert [type(one) for one in latest] == [str, str], "offsets, as this Spark does not ask for more"
         return
     assert [one["reached"] for one in latest] == [{"0.0": 240}, {"0.0": 360}]
     assert [one["tail"] for one in latest] == [{"0.0": 360}] * 2
@@ -426,6 +426,8 @@ def test_retention_waits_for_a_query(folder: Folder) -> None:
     stream.update(retention=RetentionPolicy("size", 0))
 
     def copied(**more: Any) -> list[str]:
+        if not tells_position():
+            more["release_interval"] = "0"  # else a query that is not ended by availableNow releases in the next run
         source = folder.follow(start_stream_cut="earliest", subscriber="job", **more)
         folder.drain(source)
         return sorted(folder.events("sink"), key=int)

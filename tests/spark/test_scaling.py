@@ -22,6 +22,7 @@ from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.offset import cut_of
 from pravega_spark.source.sink import BatchWriter, StreamWriter
+from pravega_spark.source.spark_api.stream_reader import tells_position
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.stream import Stream
@@ -302,11 +303,12 @@ def test_a_query_follows_scales_and_comes_back_to_old_offsets(folder: Folder) ->
             put(folder, 50, 100)
 
     batches = run(folder, options, scale_in_the_middle)
-    assert by_key(event for batch in batches for event in batch) == expected(0, 50), "the tail is that of the start"
+    reached_first = 50 if tells_position() else 100  # with availableNow, the tail is that of the start
+    assert by_key(event for batch in batches for event in batch) == expected(0, reached_first)
     scale_to(folder.stream(), 2)
     put(folder, 100, 150)
     batches = run(folder, options, lambda batch: None)
-    assert by_key(event for batch in batches for event in batch) == expected(50, 150)
+    assert by_key(event for batch in batches for event in batch) == expected(reached_first, 150)
     assert max(map(len, batches)) <= 20
     offsets = Path(folder.checkpoint()) / "offsets"
     newest = max(int(file.name) for file in offsets.iterdir() if file.name.isdigit())

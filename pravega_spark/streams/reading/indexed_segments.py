@@ -108,6 +108,10 @@ class IndexedSegments:
         index = self.index_segment(segment_id)
         return not isinstance(index, RebuiltIndex) or index.is_built
 
+    def has_times(self, segment_id: int) -> bool:
+        """Whether it is known when the events of a segment were written."""
+        return not isinstance(self.index_segment(segment_id), RebuiltIndex)
+
     def index_key(self, segment_id: int) -> str:
         """The cache key for a rebuilt index of the whole segment; "" if the index is stored."""
         index = self.index_segment(segment_id)
@@ -151,7 +155,7 @@ class IndexedSegments:
 
     def offset_at(self, segment_id: int, low: int, timestamp: int) -> int:
         """The offset, at least `low`, of the first events written at `timestamp` or later."""
-        if isinstance(self.index_segment(segment_id), RebuiltIndex):
+        if not self.has_times(segment_id):
             raise InvalidStreamCut(
                 f"stream {self.stream.key}: when its events were written is not known, as the long-term storage of a "
                 "Pravega does not contain it. Give a stream cut instead of a time"
@@ -225,8 +229,12 @@ class IndexedSegments:
 
     def record_start(self, segment_id: int, record: IndexRecord) -> int:
         """The start offset of an index record's events: the record before it, or the segment's start."""
+        return self.boundary_before(segment_id, record.offset)
+
+    def boundary_before(self, segment_id: int, offset: int) -> int:
+        """The last indexed offset before `offset` at which an event begins, or the segment's start."""
         segment, index = self.segment(segment_id), self.index(segment_id)
-        number = index.position_of(record.offset)
+        number = index.position_of(offset)
         first = self.index_segment(segment_id).start_offset // RECORD_SIZE
         if number <= first:
             return segment.start_offset
