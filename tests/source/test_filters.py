@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -126,7 +126,7 @@ def test_filters_save_reads(source: Source) -> None:
 
 
 def passes(row: dict[str, Any], filters: list[Any]) -> bool:
-    checks = {
+    checks: dict[str, Callable[[Any, Any], bool]] = {
         "EqualTo": lambda value, other: value == other,
         "In": lambda value, others: value in others,
         "LessThan": lambda value, other: value < other,

@@ -49,7 +49,7 @@ class Pruning(DataSource):
 
 @pytest.mark.long
 def test_spark_plans_other_queries_by_the_filters_of_one(spark: SparkSession) -> None:
-    """When this fails Spark has mended it: then a read may take filters by itself, as docs/spark-versions.md says it does not."""
+    """When this fails Spark has mended it: then a read may take filters without being asked (docs/spark-versions.md)."""
     spark.dataSource.register(Pruning)
     spark.conf.set(SETTING, "true")
     try:
