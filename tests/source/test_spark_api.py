@@ -70,8 +70,9 @@ class Query:
             self._plan(self._offsets[-1], self._offsets[-1])
         self._constructed = len(self._offsets) > self._committed
 
-    def trigger(self, *, fail: bool = False) -> bool:
-        """Run a batch if there is one; False if there is none. fail: the query ends before it is committed."""
+    def trigger(self, *, fail: bool = False, planned: bool = True) -> bool:
+        """Run a batch if there is one; False if there is none. fail: the query ends before it is committed. planned:
+        whether the query needs its rows."""
         if not self._constructed:
             end = json.dumps(self._reader.latestOffset())
             if self._offsets and end == self._offsets[-1]:
@@ -80,7 +81,7 @@ class Query:
             if len(self._offsets) > 1:
                 self._reader.commit(json.loads(self._offsets[-2]))
         before = self._offsets[-2] if len(self._offsets) > 1 else json.dumps(self._reader.initialOffset())
-        found = self._plan(before, self._offsets[-1])
+        found = self._plan(before, self._offsets[-1]) if planned else {}
         if fail:
             return True
         self.batches.append(found)
@@ -203,16 +204,13 @@ def test_a_batch_waits_for_its_minimum_but_not_the_first(producer: Producer, url
 
 
 def test_a_batch_of_which_spark_plans_no_read(producer: Producer, url: str) -> None:
-    """Spark leaves it out if the query needs no row of it."""
+    """Spark leaves it out if the query needs no row of it. The next batch goes on all the same."""
     producer.write("t", 5)
     query = Query(url, stream="t", max_events_per_trigger="5")
-    first = query._reader.latestOffset()
+    query.trigger(planned=False)
     producer.write("t", 7)
-    second = query._reader.latestOffset()
-    ends = [len(json.dumps(first)), len(json.dumps(second))]
-    assert first != second, ends
-    query._offsets = [json.dumps(first), json.dumps(second)]
-    assert len(query._plan(*query._offsets)["t"]) == 5
+    assert query.run() == [5, 2]
+    assert query.read()["t"] == producer.written["t"][5:]
 
 
 @pytest.mark.parametrize("seed", range(12))

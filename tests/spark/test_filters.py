@@ -49,7 +49,7 @@ class Pruning(DataSource):
 
 @pytest.mark.long
 def test_spark_plans_other_queries_by_the_filters_of_one(spark: SparkSession) -> None:
-    """When this fails Spark has mended it: then a read may take filters without being asked (docs/spark-versions.md)."""
+    """When this fails Spark has mended it: then a read may take filters without being asked (spark-versions.md)."""
     spark.dataSource.register(Pruning)
     spark.conf.set(SETTING, "true")
     try:
