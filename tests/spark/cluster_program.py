@@ -45,12 +45,13 @@ def batch(spark: SparkSession) -> dict[str, Any]:
 def stream(spark: SparkSession) -> dict[str, Any]:
     """Copy all there is in many micro-batches."""
     source = spark.readStream.format("pravega").options(
-        **options("in", start_stream_cut="earliest", max_events_per_trigger=100)
+        **options("in", start_stream_cut="earliest", max_events_per_trigger=100, limit_first_batch=True)
     )
     rows = source.load().selectExpr("event", "split(cast(event AS string), '/')[0] AS routing_key").repartition(4)
     writer = rows.writeStream.format("pravega").options(**options("out", default_num_segments=3))
-    writer = writer.option("checkpointLocation", os.environ["CLUSTER_CHECKPOINT"]).trigger(availableNow=True)
-    writer.start().awaitTermination()
+    query = writer.option("checkpointLocation", os.environ["CLUSTER_CHECKPOINT"]).start()
+    query.processAllAvailable()
+    query.stop()
     return {"done": True}
 
 

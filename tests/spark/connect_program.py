@@ -53,7 +53,7 @@ def batch(spark: SparkSession) -> dict[str, Any]:
 
 def copying(spark: SparkSession) -> DataStreamWriter:
     source = spark.readStream.format("pravega").options(
-        **options("in", start_stream_cut="earliest", max_events_per_trigger=20)
+        **options("in", start_stream_cut="earliest", max_events_per_trigger=20, limit_first_batch=True)
     )
     rows = source.load().selectExpr("event", "split(cast(event AS string), '/')[0] AS routing_key")
     writer = rows.writeStream.format("pravega").options(**options("out", default_num_segments=2))
@@ -66,8 +66,9 @@ def stream(spark: SparkSession) -> dict[str, Any]:
 
 
 def finish(spark: SparkSession) -> dict[str, Any]:
-    query = copying(spark).trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = copying(spark).start()
+    query.processAllAvailable()
+    query.stop()
     return {"count": count(spark, "out"), "progress": len(query.recentProgress)}
 
 
@@ -88,11 +89,12 @@ def own(spark: SparkSession) -> dict[str, Any]:
         rows.select("event").write.format("pravega").options(**named).mode("append").save()
 
     source = spark.readStream.format("own").options(
-        **options("in", start_stream_cut="earliest", max_events_per_trigger=EVENTS // 2)
+        **options("in", start_stream_cut="earliest", max_events_per_trigger=EVENTS // 2, limit_first_batch=True)
     )
     query = source.load().writeStream.foreachBatch(write)
-    query = query.option("checkpointLocation", f"{os.environ['CONNECT_CHECKPOINT']}-own").trigger(availableNow=True)
-    query.start().awaitTermination()
+    started = query.option("checkpointLocation", f"{os.environ['CONNECT_CHECKPOINT']}-own").start()
+    started.processAllAvailable()
+    started.stop()
     return {"count": count(spark, "each")}
 
 

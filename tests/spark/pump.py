@@ -81,14 +81,16 @@ def main() -> None:
     spark.dataSource.register(Pump)
     options = {"controller": os.environ["PUMP_ROOT"], "scope": "s"}
     source = spark.readStream.format("pravega").options(**options, stream="in", start_stream_cut="earliest")
-    source = source.options(approx_bytes_per_trigger=2_000, min_partitions=4)
+    source = source.options(approx_bytes_per_trigger=2_000, limit_first_batch=True, min_partitions=4)
     rows = source.load().selectExpr("event", "split_part(cast(event AS string), '/', 1) AS routing_key")
     query = rows.writeStream.format("pump").options(**options, stream="out", default_num_segments=3)
     query = query.option("checkpointLocation", os.environ["PUMP_CHECKPOINT"])
     if "PUMP_STOP" in os.environ:
         query.trigger(processingTime="10 milliseconds").start().awaitTermination()
     else:
-        query.trigger(availableNow=True).start().awaitTermination()
+        started = query.start()
+        started.processAllAvailable()
+        started.stop()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,11 @@ def main() -> None:
     else:
         query = rows.writeStream.format("pravega").options(**OPTIONS, default_num_segments=2)
     query = query.option("checkpointLocation", os.environ["ROUNDS_CHECKPOINT"])
-    query = query.trigger(availableNow=True) if "ROUNDS_END" in os.environ else query
-    query.start().awaitTermination()
+    started = query.start()
+    if "ROUNDS_END" in os.environ:
+        started.processAllAvailable()
+        started.stop()
+    started.awaitTermination()
 
 
 if __name__ == "__main__":
