@@ -22,9 +22,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 from pravega_spark import StreamManager
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.source.spark_api import stream_writer
 from pravega_spark.source.spark_api.stream_reader import PositionKeeper
-from pravega_spark.source.spark_api.stream_writer import RowGatherer
+from pravega_spark.source.spark_api.stream_writer import ROWS, RowGatherer
 
 KEYS = [f"key {number}" for number in range(12)]
 
@@ -265,18 +264,18 @@ class Kept:
         self.told.append(("abort", messages, batchId))
 
 
-def test_rows_are_gathered_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_writer, "ROWS", 3)
+def test_rows_are_gathered_into_batches() -> None:
     schema = StructType().add("n", IntegerType()).add("event", BinaryType()).add("routing_key", StringType())
     writer = Kept()
     gatherer = RowGatherer(writer, schema, ("event", "routing_key", "stream"))
     row = Row("n", "event", "routing_key")
-    gatherer.write(row(n, bytes([n, 255]), None if n == 2 else f"é{n}") for n in range(7))
-    assert [batch.num_rows for batch in writer.batches] == [3, 3, 1]
+    count = 2 * ROWS + 1
+    gatherer.write(row(n, b"%d\xff" % n, None if n == 2 else f"é{n}") for n in range(count))
+    assert [batch.num_rows for batch in writer.batches] == [ROWS, ROWS, 1]
     assert writer.batches[0].schema == pa.schema([("event", pa.binary()), ("routing_key", pa.string())])
     rows = [row for batch in writer.batches for row in batch.to_pylist()]
-    assert [row["event"] for row in rows] == [bytes([n, 255]) for n in range(7)]
-    assert [row["routing_key"] for row in rows] == ["é0", "é1", None, "é3", "é4", "é5", "é6"]
+    assert [row["event"] for row in rows] == [b"%d\xff" % n for n in range(count)]
+    assert [row["routing_key"] for row in rows] == [None if n == 2 else f"é{n}" for n in range(count)]
     gatherer.write(iter([]))
     assert writer.batches == []
     gatherer.commit([None], 4)
