@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         make_spark_home(Path(home.name))
         os.environ[VARIABLE] = home.name  # also for the processes of pytest-xdist, which start later
         config.add_cleanup(home.cleanup)
-    if metadata.version("pyspark").startswith("4.0."):  # it leaves sockets to JVMs to the garbage collector
+    if metadata.version("pyspark").startswith(("4.0.", "4.1.")):  # they leave sockets to JVMs to the garbage collector
         sockets = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
         config.addinivalue_line("filterwarnings", sockets)
 
