@@ -22,7 +22,7 @@ COMPILE = $(BIN)/python -m compileall -q chunkstore engine pravega_spark pyspark
 # Percent of each package's statements and branches that tests must run.
 CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
-# pravega_spark has no floor until `make coverage` was measured on an idle machine; it is reported only.
+PRAVEGA_SPARK_FLOOR := 95
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -88,10 +88,14 @@ constraints-lowest.txt: setup.cfg .ci/lowest
 
 coverage: venv ## run the tests without Spark, and tell how much of each package they run
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= -m "not spark and not long"
+	# Not the tests that send signals (the tool holds a lock of its own when one comes, and takes it again in the handler),
+	# nor one that counts objects, which the tool makes.
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= -m "not spark and not long" \
+	  --ignore tests/client/test_interrupted_writers.py --ignore tests/client/test_interrupted_calls.py \
+	  --ignore tests/client/test_memory.py
 	$(BIN)/coverage report --include 'chunkstore/*' --fail-under $(CHUNKSTORE_FLOOR)
 	$(BIN)/coverage report --include 'engine/*' --fail-under $(ENGINE_FLOOR)
-	$(BIN)/coverage report --include 'pravega_spark/*'
+	$(BIN)/coverage report --include 'pravega_spark/*' --fail-under $(PRAVEGA_SPARK_FLOOR)
 
 planted: java venv ## break the product on purpose, one place at a time; the tests must notice each
 	$(BIN)/python -m tests.planted

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, NoReturn
 
 from chunkstore.chunk_names import LONGEST_PART, chunk_name
-from chunkstore.errors import InvalidOffset, ObjectNotFound, StorageError, StorageRefused
+from chunkstore.errors import InvalidOffset, ObjectNotFound, PutUnknown, StorageError, StorageRefused
 from chunkstore.paths import SELF_TESTS
 from chunkstore.port import Outcome, Range, Store
 
@@ -117,13 +117,17 @@ def _race(store: Store, folder: str) -> None:
     finished = threading.Event()
     unread: list[StorageError] = []
 
-    def write(mine: Sequence[bytes]) -> list[Outcome]:
-        outcomes = []
+    def write(mine: Sequence[bytes]) -> list[Outcome | None]:
+        outcomes: list[Outcome | None] = []
         try:
             for name, body in zip(names, mine, strict=True):
                 start_together.wait()
                 with _restless():
-                    outcomes.append(store.put_if_absent(name, body))
+                    try:
+                        outcomes.append(store.put_if_absent(name, body))
+                    except PutUnknown as error:  # it may have met an object that changes while it is read
+                        unread.append(error)
+                        outcomes.append(None)
         except BaseException:
             start_together.abort()  # else the other threads wait for this one for ever
             raise
@@ -150,8 +154,9 @@ def _race(store: Store, folder: str) -> None:
         raise error
     outcomes = [writer.result() for writer in writers]
 
-    winners = Counter(sum(told[at] is Outcome.MINE for told in outcomes) for at in range(_NAMES))
-    if winners != {1: _NAMES}:
+    told = [[of_writer[at] for of_writer in outcomes] for at in range(_NAMES)]
+    winners = Counter(each.count(Outcome.MINE) for each in told if Outcome.MINE in each or None not in each)
+    if winners.keys() - {1}:
         counts = ", ".join(f"{count} names with {won} winners" for won, count in sorted(winners.items()))
         _refuse(
             store, f"of {_WRITERS} writers that made the same object at the same time, not exactly one won: {counts}"

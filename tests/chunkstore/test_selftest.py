@@ -15,7 +15,16 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from chunkstore import ObjectInfo, ObjectNotFound, Outcome, StorageRefused, StorageUnavailable, Store, open_store
+from chunkstore import (
+    ObjectInfo,
+    ObjectNotFound,
+    Outcome,
+    PutUnknown,
+    StorageRefused,
+    StorageUnavailable,
+    Store,
+    open_store,
+)
 from chunkstore.backends.memory import MemoryStore
 from chunkstore.port import Data, Parts, joined
 from chunkstore.selftest import NameRules, self_test
@@ -92,6 +101,37 @@ class UnreadableMeanwhile(MemoryStore):
             self.failed = True
             raise StorageUnavailable("the storage did not answer: it is a test")
         return super().read(path, start, end)
+
+
+@pytest.mark.parametrize("wins", [1, 2])
+def test_a_create_of_unknown_outcome_is_told_unless_the_race_was_lost(folder: str, wins: int) -> None:
+    """Where objects change while they are read, a writer may not find out what has become of its own."""
+    store = Undecided(folder, wins)
+    if wins == 1:
+        with pytest.raises(PutUnknown):
+            self_test(store)
+    else:
+        with pytest.raises(StorageRefused, match="one won: 18 names with 1 winners, 1 names with 2 winners"):
+            self_test(store)
+
+
+class Undecided(MemoryStore):
+    """Does not tell one winner that it has won. wins: how many writers win the second race."""
+
+    def __init__(self, folder: str, wins: int) -> None:
+        super().__init__(folder)
+        self._wins, self._told = wins, 0
+
+    def put_if_absent(self, path: str, data: Data | Parts) -> Outcome:
+        outcome = super().put_if_absent(path, data)
+        if path.endswith("race-00") and outcome is Outcome.MINE:
+            raise PutUnknown("it is not known whether it was made: it is a test")
+        if path.endswith("race-01"):
+            self._told += 1
+            if self._wins == 2 and self._told in (1, 2):
+                return Outcome.MINE
+            return Outcome.ANOTHERS if self._wins == 2 else outcome
+        return outcome
 
 
 @pytest.mark.parametrize("can_append", [True, False])

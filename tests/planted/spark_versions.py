@@ -19,9 +19,9 @@ BREAKAGES = [
     Breakage(
         name="a-batch-without-a-plan-is-read-again",
         file=READER,
-        old="        self._position = self._reader.latestOffset(self._position, limit)\n        self._limited = True\n"
+        old="        self._position = self.reader.latestOffset(self._position, limit)\n        self._limited = True\n"
         "        return self._position\n",
-        new="        self._limited = True\n        return self._reader.latestOffset(self._position, limit)\n",
+        new="        self._limited = True\n        return self.reader.latestOffset(self._position, limit)\n",
         tests=SPARK_API,
     ),
     Breakage(

@@ -109,7 +109,7 @@ def test_a_write_warns_once_of_policies_that_its_stream_does_not_have(
     assert warned() == warned(default_num_segments="2") == warned(stream="kept", **week) == []
     (text,) = warned(default_num_segments="8", **week)
     assert "Stream s/t exists already" in text and "`pravega-spark stream update s/t`" in text
-    assert "its scaling policy is: fixed, 2 segments at first, and its retention policy is: none" in text
+    assert "its scaling policy is: fixed; at least 2 segments, and its retention policy is: none" in text
     (text,) = warned(stream="kept", default_retention_duration_milliseconds="7d")
     assert "its retention policy is: at least 7 d, at most 14 d." in text
 

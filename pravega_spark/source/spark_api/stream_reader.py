@@ -40,38 +40,41 @@ class LimitedReader(Protocol):
 
 
 class PositionKeeper(DataSourceStreamReader):
-    """A `LimitedReader` for Spark 4.0 and 4.1. limit_first_batch: whether limits hold in the first batch of a run."""
+    """A `LimitedReader` for Spark 4.0 and 4.1. limit_first_batch: whether limits hold in the first batch of a run.
+
+    reader: the one that it stands for.
+    """
 
     def __init__(self, reader: LimitedReader, limit_first_batch: bool) -> None:
-        self._reader = reader
+        self.reader = reader
         self._limited = limit_first_batch
         self._position: Any = None
 
     def initialOffset(self) -> Any:
-        return self._reader.initialOffset()
+        return self.reader.initialOffset()
 
     def latestOffset(self) -> Any:  # type: ignore[override]
         if self._position is None:
-            self._position = self._reader.initialOffset()
-        limit = self._reader.getDefaultReadLimit() if self._limited else ReadWholeBacklog()
+            self._position = self.reader.initialOffset()
+        limit = self.reader.getDefaultReadLimit() if self._limited else ReadWholeBacklog()
         # Spark may leave out the plan of a batch of which it needs no row, so what it was told is a position too
-        self._position = self._reader.latestOffset(self._position, limit)
+        self._position = self.reader.latestOffset(self._position, limit)
         self._limited = True
         return self._position
 
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
         self._position = end
         self._limited = self._limited or start != end
-        return self._reader.partitions(start, end)
+        return self.reader.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._reader.read(partition)
+        return self.reader.read(partition)
 
     def commit(self, end: Any) -> None:
-        self._reader.commit(end)
+        self.reader.commit(end)
 
     def stop(self) -> None:
-        self._reader.stop()
+        self.reader.stop()
 
 
 def tells_position() -> bool:

@@ -190,8 +190,7 @@ def not_applied(
     scaling, retention: None if none was given. present: those of the stream.
     """
     if scaling is not None and scaling != present[0]:
-        first = f", {counted(present[0].min_segments, 'segment')} at first" if present[0].kind == "fixed" else ""
-        yield f"its scaling policy is: {scaling_text(present[0])}{first}"
+        yield f"its scaling policy is: {scaling_text(present[0])}"
     if retention is not None and retention != present[1]:
         yield f"its retention policy is: {retention_text(present[1])}"
 
