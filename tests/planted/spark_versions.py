@@ -1,4 +1,5 @@
-"""Breakages of what is made up for in older versions of Spark, of pushed filters, and of misplaced checkpoints."""
+"""Breakages of what is made up for in older versions of Spark, of pushed filters, of misplaced checkpoints and of the
+self-test's race."""
 
 from tests.planted import Breakage
 
@@ -101,6 +102,13 @@ BREAKAGES = [
         old="        if position in _offsets(place):\n",
         new="        if not _offsets(place) or position in _offsets(place):\n",
         tests=["tests/source/test_misplaced_checkpoints.py"],
+    ),
+    Breakage(
+        name="a-writer-that-does-not-learn-its-outcome-ends-the-race",
+        file="chunkstore/selftest.py",
+        old="                        outcomes.append(None)\n",
+        new="                        raise\n",
+        tests=["tests/chunkstore/test_selftest.py"],
     ),
     Breakage(
         name="the-oldest-batch-of-a-checkpoint-counts",

@@ -181,7 +181,7 @@ BREAKAGES = [
     Breakage(
         name="micro-batch-past-a-scale",
         file="pravega_spark/source/admission.py",
-        old="        end = snapshot.up_to_scale(begin, tail)",
+        old="        end = tail if whole else snapshot.up_to_scale(begin, tail)",
         new="        end = tail",
         tests=["tests/source/test_batches.py::test_a_batch_ends_where_the_stream_was_scaled"],
     ),
