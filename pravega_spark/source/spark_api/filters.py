@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.streams.reading.bounds import ANY, Bounds, Range
@@ -40,25 +40,16 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
     return bounds
 
 
-class _Comparison(NamedTuple):
-    """A filter that compares a column with a value, by the name of its class."""
-
-    kind: str
-    column: str
-    value: Any
-
-
 def _limits(filters: Iterable[Filter]) -> Iterator[tuple[str, Range]]:
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
         value = getattr(each, "value", None)
         if len(path) == 1 and path[0] in Bounds._fields and value is not None:
-            yield path[0], _range(_Comparison(type(each).__name__, path[0], value))
+            yield path[0], _range(type(each).__name__, path[0], value)
 
 
-def _range(comparison: _Comparison) -> Range:
-    """The values that pass; times in milliseconds, bounds included."""
-    kind, column, value = comparison
+def _range(kind: str, column: str, value: Any) -> Range:
+    """The values that pass a filter of a class of this name; times in milliseconds, bounds included."""
     if kind == "In":
         values = [one for one in value if one is not None]
         if column != "timestamp":
