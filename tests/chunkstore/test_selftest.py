@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import time
 import uuid
 from collections.abc import Sequence
@@ -120,17 +121,14 @@ class Undecided(MemoryStore):
 
     def __init__(self, folder: str, wins: int) -> None:
         super().__init__(folder)
-        self._wins, self._told = wins, 0
+        self._wins, self._turns = wins, itertools.count()
 
     def put_if_absent(self, path: str, data: Data | Parts) -> Outcome:
         outcome = super().put_if_absent(path, data)
         if path.endswith("race-00") and outcome is Outcome.MINE:
             raise PutUnknown("it is not known whether it was made: it is a test")
-        if path.endswith("race-01"):
-            self._told += 1
-            if self._wins == 2 and self._told in (1, 2):
-                return Outcome.MINE
-            return Outcome.ANOTHERS if self._wins == 2 else outcome
+        if path.endswith("race-01") and self._wins == 2:
+            return Outcome.MINE if next(self._turns) < 2 else Outcome.ANOTHERS
         return outcome
 
 

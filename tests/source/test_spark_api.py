@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -295,3 +296,26 @@ def test_a_spark_without_sources_in_python_is_told_at_the_import() -> None:
     done = subprocess.run([sys.executable, "-c", TOO_OLD], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ImportError: format('pravega') needs Spark 4.0 or later, but this is PySpark 3.5.4: " in done.stderr
+
+
+OLDER = """
+import sys
+import pyspark.sql.datasource as api
+sys.modules["pyspark.sql.streaming.datasource"] = None
+reader = api.DataSourceStreamReader
+for kind, name in ((api, "DataSourceStreamArrowWriter"), (api, "Filter"), (reader, "getDefaultReadLimit")):
+    if hasattr(kind, name):
+        delattr(kind, name)
+from pyspark.sql.types import BinaryType, StructType
+import pyspark_pravega
+given = {"controller": sys.argv[1], "scope": "s", "stream": "t", "push_filters": "true"}
+source, schema = pyspark_pravega.DefaultSource(given), StructType().add("event", BinaryType())
+for made in (source.streamWriter(schema, False), source.reader(schema), source.streamReader(schema)):
+    print(type(made).__name__)
+"""
+
+
+def test_what_is_made_where_the_api_is_that_of_4_0(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", OLDER, str(tmp_path / "root")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["RowGatherer", "BatchReader", "PositionKeeper"]

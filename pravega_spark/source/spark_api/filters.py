@@ -50,8 +50,10 @@ def _limits(filters: Iterable[Filter]) -> Iterator[tuple[str, Range]]:
 
 def _range(kind: str, column: str, value: Any) -> Range:
     """The values that pass a filter of a class of this name; times in milliseconds, bounds included."""
+    values = [one for one in value if one is not None] if kind == "In" else [value]
+    if column == "timestamp" and any(one.tzinfo is None for one in values):
+        return ANY  # which moment it means depends on the session's time zone
     if kind == "In":
-        values = [one for one in value if one is not None]
         if column != "timestamp":
             return Range(among=frozenset(values))
         return Range(_ms(min(values)), _ms(max(values))) if values else Range(among=frozenset())
@@ -68,6 +70,4 @@ def _range(kind: str, column: str, value: Any) -> Range:
 
 def _ms(time: datetime.datetime) -> int:
     """Milliseconds since the epoch, rounded down: events have whole milliseconds."""
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.timezone.utc)
     return (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)

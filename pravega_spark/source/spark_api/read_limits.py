@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -16,17 +16,8 @@ if TYPE_CHECKING:
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-else:
-    try:
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadLimit,
-            ReadMaxBytes,
-            ReadMaxRows,
-            ReadMinRows,
-            SupportsTriggerAvailableNow,
-        )
-    except ImportError:  # before 4.2
+except ImportError:  # before 4.2
+    if not TYPE_CHECKING:
         from dataclasses import dataclass
 
         class ReadLimit:

@@ -53,7 +53,7 @@ class PositionKeeper(DataSourceStreamReader):
     def initialOffset(self) -> Any:
         return self.reader.initialOffset()
 
-    def latestOffset(self) -> Any:  # type: ignore[override]
+    def latestOffset(self) -> Any:  # type: ignore[override]  # as before 4.2, while the types are those of the newest
         if self._position is None:
             self._position = self.reader.initialOffset()
         limit = self.reader.getDefaultReadLimit() if self._limited else ReadWholeBacklog()

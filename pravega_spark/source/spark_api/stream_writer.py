@@ -14,11 +14,11 @@ from pyspark.sql.types import BinaryType, StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
-else:
-    try:
-        from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
-    except ImportError:  # 4.0
+except ImportError:  # 4.0
+    if not TYPE_CHECKING:
         StreamArrowWriter = DataSourceStreamWriter
 
 ROWS = 1_000
