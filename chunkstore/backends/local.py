@@ -104,7 +104,8 @@ _MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _MOST_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)  # that the kernel takes at once
 _MOST_BYTES = 512 << 10  # at once; for more, Linux seeks huge pages: up to 4 times the time in a virtual machine
 _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times changed; macOS has none
-_WAIT_WRITE_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
+_MOST_UNWRITTEN = 4 << 20  # of a file in the page cache: the disk always has the next pieces, and others wait for few
+_START, _FINISH = 2, 7  # SYNC_FILE_RANGE_WRITE; _WAIT_BEFORE | _WRITE | _WAIT_AFTER
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM)  # by this kernel, filesystem, or sandbox
 _NOT_TO_BE_SYNCED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _Result = TypeVar("_Result")
@@ -614,11 +615,14 @@ def _read_open(fd: int, start: int, end: int | None) -> bytes:
 
 def _write(fd: int, data: Parts, offset: int) -> None:
     rest = deque(memoryview(piece).cast("B") for piece in pieces_of(data))
-    clean = offset
+    begun = clean = offset  # the disk has begun to take what is before `begun`, and has what is before `clean`
     while rest:
-        if offset - clean >= _MOST_BYTES:
-            _write_back(fd, clean, offset - clean)
-            clean = offset
+        if offset - begun >= _MOST_BYTES:
+            _write_back(fd, begun, offset - begun, _START)
+            begun = offset
+            if begun - clean > _MOST_UNWRITTEN:
+                _write_back(fd, clean, _MOST_BYTES, _FINISH)
+                clean += _MOST_BYTES
         written = os.pwritev(fd, list(_next_pieces(rest)), offset)
         offset += written
         while rest and written >= len(rest[0]):
@@ -627,13 +631,13 @@ def _write(fd: int, data: Parts, offset: int) -> None:
             rest[0] = rest[0][written:]
 
 
-def _write_back(fd: int, start: int, length: int) -> None:
-    """Wait until these bytes have left the page cache. They are durable only once the file is synced.
+def _write_back(fd: int, start: int, length: int, how: int) -> None:
+    """Start, or wait for, the writing of these bytes to the disk. They are durable only once the file is synced.
 
     An error has to be raised here: the kernel reports it once, and the sync would find none.
     """
     call = sync_file_range()
-    if call is not None and call(fd, start, length, _WAIT_WRITE_WAIT) and ctypes.get_errno() not in _NOT_OFFERED:
+    if call is not None and call(fd, start, length, how) and ctypes.get_errno() not in _NOT_OFFERED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -58,11 +60,21 @@ class _Jobs:
     def of(self, size: int, megabytes: int, note: str = "") -> None:
         """Writes and reads of so many megabytes (0: one row) of events of `size` bytes."""
         rows = max(1, megabytes * 1_000_000 // size)
-        frame = _events(self._spark, rows, size).cache()
-        frame.count()
+        stream, files = self._places(size, megabytes)
+        self.write(rows, size, note, stream, files)
+        self.read(rows * (ROUNDS + 1), size, note, stream, files)  # one write does not count
+
+    def _places(self, size: int, megabytes: int) -> tuple[dict[str, str], dict[str, str]]:
+        """The options of a stream, and the paths of its peers."""
         stream = {"controller": f"{self._folder}/root", "scope": "jobs", "stream": f"of-{size}-{megabytes}"}
         stream |= {"default_num_segments": "4"}
         files = {name: f"{self._folder}/{name}-{size}-{megabytes}" for name in ("parquet", "delta")[: 1 + self._delta]}
+        return stream, files
+
+    def write(self, rows: int, size: int, note: str, stream: dict[str, str], files: dict[str, str]) -> None:
+        """Writes of so many events."""
+        frame = _events(self._spark, rows, size).cache()
+        frame.count()
         written = _in_turns(
             {
                 "no-op": lambda: frame.write.format("noop_python").mode("append").save(),
@@ -71,12 +83,14 @@ class _Jobs:
                     frame.write.format("files_python").option("path", f"{self._folder}/bare").mode("append").save()
                 ),
                 **{name: partial(frame.write.format(name).mode("append").save, path) for name, path in files.items()},
+                **{f"{name}, synced": partial(_save_synced, frame, name, f"{path}-synced") for name, path in files.items()},
             }
         )
         frame.unpersist()
         self._figures.compare("write", _what(rows, size, note), written, "no-op")
 
-        events = rows * (ROUNDS + 1)  # one write does not count
+    def read(self, events: int, size: int, note: str, stream: dict[str, str], files: dict[str, str]) -> None:
+        """Reads of all that was written, which is so many events."""
         reader = self._spark.read.format("pravega").options(**stream)
         partitions = reader.load().rdd.getNumPartitions()
         noop = {"rows": str(-(-events // partitions)), "size": str(size), "partitions": str(partitions)}
@@ -127,6 +141,25 @@ def _plain_file(file: str, size: int) -> str:
         for first in range(0, size, 1 << 20):
             out.write(os.urandom(min(1 << 20, size - first)))
     return file
+
+
+def _save_synced(frame: DataFrame, name: str, path: str) -> None:
+    """Append to a table, and sync what that wrote, as a stream's writes are: its files, several at a time, and their
+    folders."""
+    before = {file for file in Path(path).rglob("*") if file.is_file()}
+    frame.write.format(name).mode("append").save(path)
+    new = [file for file in Path(path).rglob("*") if file.is_file() and file not in before]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(_sync, new))
+        list(pool.map(_sync, {file.parent for file in new}))
+
+
+def _sync(file: Path) -> None:
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _consume(frame: DataFrame) -> None:
