@@ -175,18 +175,23 @@ def _blocks(piece: ObjectRange) -> tuple[int, int]:
 
 
 def _merged(pieces: Sequence[ObjectRange], wanted: Sequence[tuple[int, int]]) -> list[tuple[bool, str, int, int]]:
-    """The object ranges to read, with neighbours in one object merged."""
-    spans = sorted(
+    """The object ranges to read, with neighbours in one object merged, in the order of the pieces: in a room they then
+    lie one behind another, and a reader of all of them need not join them."""
+    spans = [
         (piece.logged, piece.path, piece.position + first, piece.position + last)
         for piece, (first, last) in zip(pieces, wanted, strict=True)
-    )
+    ]
     merged: list[tuple[bool, str, int, int]] = []
-    for logged, path, start, end in spans:
+    places: list[int] = []
+    for place in sorted(range(len(spans)), key=spans.__getitem__):
+        logged, path, start, end = spans[place]
         if merged and merged[-1][:2] == (logged, path) and start <= merged[-1][3] + GAP:
             merged[-1] = (logged, path, merged[-1][2], max(end, merged[-1][3]))
+            places[-1] = min(places[-1], place)
         else:
             merged.append((logged, path, start, end))
-    return merged
+            places.append(place)
+    return [merged[number] for number in sorted(range(len(merged)), key=places.__getitem__)]
 
 
 def _begins(ranges: Iterable[tuple[bool, str, int, int]]) -> dict[tuple[bool, str], list[tuple[int, int]]]:
