@@ -11,8 +11,8 @@ and a process that slept between writing and linking would publish an object tha
 Symbolic links below the root are never followed (P1), neither to a file nor on the way to one: they lead out of the
 root. The root itself may be one. Each process checks a folder once.
 
-A large object is written back piece by piece while it is being written: a process that syncs a small object meanwhile,
-as every append does, waits for one piece and not for all of it.
+The disk takes a large object piece by piece while it is being written, and is never far behind: a process that syncs a
+small object meanwhile, as every append does, waits for some pieces and not for all of it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _MOST_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)  # that the kernel takes at once
 _MOST_BYTES = 512 << 10  # at once; for more, Linux seeks huge pages: up to 4 times the time in a virtual machine
 _sync = getattr(os, "fdatasync", os.fsync)  # spares a write when only times changed; macOS has none
-_MOST_UNWRITTEN = 4 << 20  # of a file in the page cache: the disk always has the next pieces, and others wait for few
+_MOST_UNWRITTEN = 4 << 20  # of a file, in the page cache: enough that the disk never waits for the next piece
 _START, _FINISH = 2, 7  # SYNC_FILE_RANGE_WRITE; _WAIT_BEFORE | _WRITE | _WAIT_AFTER
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM)  # by this kernel, filesystem, or sandbox
 _NOT_TO_BE_SYNCED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -615,14 +615,14 @@ def _read_open(fd: int, start: int, end: int | None) -> bytes:
 
 def _write(fd: int, data: Parts, offset: int) -> None:
     rest = deque(memoryview(piece).cast("B") for piece in pieces_of(data))
-    begun = clean = offset  # the disk has begun to take what is before `begun`, and has what is before `clean`
+    begun = clean = offset  # the disk has begun to take what is before `begun`, and has taken what is before `clean`
     while rest:
         if offset - begun >= _MOST_BYTES:
             _write_back(fd, begun, offset - begun, _START)
             begun = offset
-            if begun - clean > _MOST_UNWRITTEN:
-                _write_back(fd, clean, _MOST_BYTES, _FINISH)
-                clean += _MOST_BYTES
+            if (behind := begun - clean - _MOST_UNWRITTEN) > 0:
+                _write_back(fd, clean, behind, _FINISH)
+                clean += behind
         written = os.pwritev(fd, list(_next_pieces(rest)), offset)
         offset += written
         while rest and written >= len(rest[0]):

@@ -38,6 +38,11 @@ from chunkstore.paths import TEMPORARY
 from chunkstore.testing.contracts import body
 from chunkstore.testing.file_contracts import FileStoreContract, Publishing, Reopened
 
+PIECE = 512 << 10
+START, FINISH = 2, 7
+"""How much of an object is given to the disk at once, and the flags of Linux's sync_file_range: begin to write, and wait
+for what was begun."""
+
 WRITER = """
 import os, sys, time
 from chunkstore import open_store
@@ -226,20 +231,29 @@ def test_a_write_that_cannot_be_done(
     getattr(store, verb)(*arguments)
 
 
-def test_a_large_object_leaves_the_page_cache_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise whoever syncs a small file meanwhile waits for all of it."""
-    pieces: list[tuple[int, int]] = []
-    data = [os.urandom(700_000) for _ in range(3)]
+def test_the_disk_takes_a_large_object_while_it_is_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise whoever syncs a small file meanwhile waits for all of it. It is never told to finish what was just
+    begun, as it would then wait for the next piece."""
+    begun: list[tuple[int, int]] = []
+    finished = [0]
+    data = [os.urandom(700_000) for _ in range(12)]
 
     def written_back(fd: int, start: int, length: int, flags: int) -> int:
-        assert os.fstat(fd).st_size == start + length
-        pieces.append((start, length))
+        written = os.fstat(fd).st_size
+        if flags == START:
+            assert written == start + length
+            begun.append((start, length))
+        else:
+            assert flags == FINISH and start == finished[-1]
+            finished.append(start + length)
+        assert written - finished[-1] <= 10 * PIECE
         return 0
 
     monkeypatch.setattr(local, "sync_file_range", lambda: written_back)
     store.put_if_absent("large", data)
     store.put_if_absent("small", bytes(500_000))
-    assert pieces == [(start, 512 << 10) for start in range(0, 4 << 19, 512 << 10)]
+    assert begun == [(start, PIECE) for start in range(0, 16 * PIECE, PIECE)]
+    assert finished == [number * PIECE for number in range(9)]
     assert store.read("large") == b"".join(data)
 
 
@@ -249,24 +263,25 @@ def test_an_error_of_writing_back_is_one_of_the_write(
 ) -> None:
     """The kernel tells of it once: the sync that follows would succeed."""
     store.put("a", b"before")
-    arguments = ("a", 6, bytes(2 << 20)) if verb == "append" else ("b", bytes(2 << 20))
+    arguments = ("a", 6, bytes(6 << 20)) if verb == "append" else ("b", bytes(6 << 20))
 
-    def fail(number: int) -> Callable[..., int]:
-        def call(*arguments: int) -> int:
+    def fail(number: int, *of: int) -> Callable[..., int]:
+        def call(fd: int, start: int, length: int, flags: int) -> int:
             ctypes.set_errno(number)
-            return -1
+            return -1 if flags in of else 0
 
         return call
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "sync_file_range", lambda: fail(errno.ENOSPC))
-        with pytest.raises(StorageFull):
-            getattr(store, verb)(*arguments)
-        assert [(info.path, info.size) for info in store.list("")] == [("a", 6)]
-        assert temporary_files(tmp_path) == []
-        patched.setattr(local, "sync_file_range", lambda: fail(errno.ENOSYS))
+        for flags in (START, FINISH):
+            patched.setattr(local, "sync_file_range", lambda flags=flags: fail(errno.ENOSPC, flags))
+            with pytest.raises(StorageFull):
+                getattr(store, verb)(*arguments)
+            assert [(info.path, info.size) for info in store.list("")] == [("a", 6)]
+            assert temporary_files(tmp_path) == []
+        patched.setattr(local, "sync_file_range", lambda: fail(errno.ENOSYS, START, FINISH))
         getattr(store, verb)(*arguments)
-    assert store.read("a") == b"before" + (bytes(2 << 20) if verb == "append" else b"")
+    assert store.read("a") == b"before" + (bytes(6 << 20) if verb == "append" else b"")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
@@ -279,8 +294,8 @@ def test_the_system_writes_pieces_back(store: Store, monkeypatch: pytest.MonkeyP
         return answers[-1]
 
     monkeypatch.setattr(local, "sync_file_range", lambda: counted)
-    store.put("large", os.urandom(2 << 20))
-    assert answers == [0, 0, 0]
+    store.put("large", os.urandom(6 << 20))
+    assert answers == [0] * (11 + 3)  # begun and finished
 
 
 def test_half_an_append_is_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
