@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from chunkstore import open_store
 from engine.root import Root
 from tests.bench import (
+    bulk,
     chunks,
     client,
     engine,
@@ -132,6 +133,8 @@ def main(parts: list[str]) -> None:
             large.measure(folder)
         if not parts or "chunks" in parts:
             chunk_layer(folder)
+        if not parts or "bulk" in parts:
+            bulk.measure(folder, figures)
         if not parts or "import" in parts:
             imports.measure(folder)
         if not parts or "streams" in parts:
