@@ -28,6 +28,7 @@ from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, read_events, tail_events
+from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
@@ -670,6 +671,36 @@ class StreamManager:
         For more than fits in memory: `read_events(…).to_batches()`.
         """
         return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
+
+    def segment_ranges(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
+        max_bytes: SizeLike = "64MiB",
+    ) -> tuple[SegmentRange, ...]:
+        """The ranges of segments between two positions, by default all that exist now, which any processes can read by
+        themselves: with `read_segment` of managers of their own. A range is a small value that can be pickled.
+
+        Events of each key are in order if of two ranges with common keys (see SegmentRange) the earlier one in the
+        result is read first; all others can be read in any order, and in parallel. A range ends at an event boundary of
+        the index, so some are a quarter larger than `max_bytes` (bytes, or a text such as "64MiB"). Raises
+        InvalidStreamCut, TruncatedData.
+        """
+        size = parse_size(max_bytes)
+        if size <= 0:
+            raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
+        return segment_ranges(self._catalog.stream(scope_name, stream_name), *_range(start, end), size)
+
+    def read_segment(self, segment_range: SegmentRange) -> EventRange:
+        """The events of a range that `segment_ranges` returned in any process. See `read_events` and EventRange.
+
+        Raises StreamRecreated if another stream has the name now, PositionLost if the root was restored from a copy
+        without this range, TruncatedData (also while iterating).
+        """
+        stream = self._catalog.stream(segment_range.scope, segment_range.stream)
+        return read_segment(stream, segment_range, self._check_open)
 
     def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
         """The last `n` events of a stream in the order in which they were appended, oldest first; notebooks show them.
