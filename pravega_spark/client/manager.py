@@ -21,6 +21,7 @@ from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event import Event
+from pravega_spark.client.frames import producer_of, write_frame
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names, group_positions
@@ -46,7 +47,7 @@ from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.pointers import EventPointer
-from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
 from pravega_spark.streams.reading.foreign_root import (
     KeyValueTableEntry,
@@ -587,6 +588,36 @@ class StreamManager:
         writer = EventWriter(self._catalog.stream(scope_name, stream_name), producer)
         self._writers.add(writer)
         return writer
+
+    def write_events(
+        self,
+        scope_name: str,
+        stream_name: str,
+        data: object,
+        *,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        on_changed_replay: OnChangedReplay = "skip",
+        accept_lost_batches: bool = False,
+    ) -> bool:
+        """Write all events of a table in one atomic step, durable on return. If the call fails, no event is written; if
+        OutcomeUnknown is raised, all are or none is.
+
+        data: a pyarrow.Table or RecordBatchReader, a DataFrame of polars or pandas, a result of DuckDB, an EventRange,
+        or anything else with Arrow's C stream interface. Column `event` has strings or bytes, and `routing_key`, which
+        may be missing, strings or nulls. A reader of any length takes bounded memory. Events of a key keep their order.
+
+        txn_app_id, txn_version: a name for the caller, and a number that grows with each of its writes. A version that
+        was written before is not written again; the call returns False. on_changed_replay: what to do if it had other
+        events: "skip" them and log a warning, "fail" with ReplayChanged, or "write" them. accept_lost_batches: write
+        although the root was restored and has lost earlier versions, instead of raising WritesLost. All as the options
+        of a write by Spark.
+
+        Raises TypeError, ValueError for other data; StreamSealed, ReplayChanged, WritesLost, ChunksExpired.
+        """
+        self.root.check_writable()
+        producer = producer_of(txn_app_id, txn_version, on_changed_replay, accept_lost_batches)
+        return write_frame(self._catalog.stream(scope_name, stream_name), data, producer)
 
     def begin_event(
         self, scope_name: str, stream_name: str, routing_key: str | None = None, *, name: str | None = None
