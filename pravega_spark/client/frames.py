@@ -170,5 +170,10 @@ def _parts(batches: pa.RecordBatchReader) -> Iterator[tuple[pa.Array, pa.Array |
 
 
 def _values(column: pa.Array) -> pa.Array:
-    values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    return values.cast(pa.string()) if pa.types.is_null(values.type) else values
+    """The values of a column of one of these types, or of a dictionary of them, which `take` needs without views."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = pa.large_string() if column.type.value_type in TEXTS else pa.large_binary()
+    return column.dictionary.cast(kind).take(column.indices)
