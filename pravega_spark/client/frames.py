@@ -7,6 +7,7 @@ that fails before leaves no chunks.
 
 from __future__ import annotations
 
+import reprlib
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -120,10 +121,12 @@ def _reader(frame: Any) -> pa.RecordBatchReader:
         if hasattr(frame, "__arrow_c_array__"):
             batch = pa.record_batch(frame)
             return pa.RecordBatchReader.from_batches(batch.schema, [batch])
-    collect = ": give data.collect()" if hasattr(frame, "collect") else ""
+    given = (
+        f"{reprlib.repr(frame)} ({type(frame).__name__}){': give data.collect()' if hasattr(frame, 'collect') else ''}"
+    )
     raise TypeError(
         "data must be a table with Arrow's C stream interface, such as pyarrow.Table, pyarrow.RecordBatchReader, a "
-        f"result of DuckDB, or a DataFrame of polars or pandas, not {type(frame).__name__}{collect}"
+        f"result of DuckDB, or a DataFrame of polars or pandas, not {given}"
     )
 
 

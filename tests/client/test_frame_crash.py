@@ -30,8 +30,6 @@ NAMED = {"txn_app_id": "a job", "txn_version": 7}
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     limits.chunk_bytes(monkeypatch, 400)
     limits.own_chunk_bytes(monkeypatch, 400)
-    limits.frame_rows(monkeypatch, 10)
-    limits.bytes_in_flight(monkeypatch, 400)  # one upload at a time, so that runs are alike
 
 
 def frame(rows: int) -> pa.Table:
@@ -71,7 +69,7 @@ class Run:
         """As a source does that is read while it is written."""
 
         def batches() -> Iterator[pa.RecordBatch]:
-            yield from self.frame.to_batches(max_chunksize=15)
+            yield from self.frame.to_batches(max_chunksize=10)
 
         return pa.RecordBatchReader.from_batches(self.frame.schema, batches())
 

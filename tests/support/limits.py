@@ -18,11 +18,6 @@ def chunk_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("pravega_spark.streams.writing.collector.CHUNK_BYTES", size)
 
 
-def bytes_in_flight(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """So much of a task's data is uploaded while more is collected."""
-    monkeypatch.setattr("pravega_spark.streams.writing.collector.BYTES_IN_FLIGHT", most)
-
-
 def own_chunk_bytes(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     """So much of a task's data for one segment has a chunk of its own."""
     monkeypatch.setattr("pravega_spark.streams.writing.collector.OWN_CHUNK_BYTES", least)
@@ -77,8 +72,3 @@ def import_step(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def least_sought(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """A gap in the index of at least so many bytes may hold a large event."""
     monkeypatch.setattr("pravega_spark.streams.reading.large_events.LEAST_SOUGHT", size)
-
-
-def frame_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """A frame is framed by so many rows at a time."""
-    monkeypatch.setattr("pravega_spark.client.frames.ROWS", most)
