@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.last_events import LastEvents as LastEvents
     from pravega_spark.client.manager import StreamInfo as StreamInfo, StreamManager as StreamManager
     from pravega_spark.client.reader import EventRange as EventRange
+    from pravega_spark.client.segment_ranges import SegmentRange as SegmentRange
     from pravega_spark.client.transaction import (
         StreamTransaction as StreamTransaction,
         StreamTransactionWriter as StreamTransactionWriter,

@@ -93,7 +93,10 @@ class StreamRecreated(StreamNotFound):
     """The stream was deleted, and another one was created under its name. The new stream was not changed."""
 
     problem = "Stream {stream} was deleted, and another one was created under its name.{similar}"
-    remedy = "To use the new stream, create a new writer, upload or transaction, or reset the reader group."
+    remedy = (
+        "To use the new stream, create a new writer, upload or transaction, reset the reader group, or get its segment "
+        "ranges."
+    )
 
 
 class KeyValueTableNotFound(StreamError):

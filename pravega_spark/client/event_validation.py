@@ -84,6 +84,8 @@ def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -
     """The value of a parameter as a column. TypeError, with the name of the parameter, for other values."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if hasattr(values, "__arrow_c_stream__"):  # a column of another library
+        return pa.chunked_array(values)
     try:
         if isinstance(values, str | bytes):  # probably a list was meant
             raise TypeError("it is one value")

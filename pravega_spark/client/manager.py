@@ -21,6 +21,7 @@ from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event import Event
+from pravega_spark.client.frames import producer_of, write_frame
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names, group_positions
@@ -28,6 +29,7 @@ from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, read_events, tail_events
+from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
@@ -45,7 +47,7 @@ from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_scope_name
 from pravega_spark.streams.model.pointers import EventPointer
-from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
 from pravega_spark.streams.reading.foreign_root import (
     KeyValueTableEntry,
@@ -587,6 +589,36 @@ class StreamManager:
         self._writers.add(writer)
         return writer
 
+    def write_events(
+        self,
+        scope_name: str,
+        stream_name: str,
+        data: object,
+        *,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        on_changed_replay: OnChangedReplay = "skip",
+        accept_lost_batches: bool = False,
+    ) -> bool:
+        """Write all events of a table in one atomic step, durable on return. If the call fails, no event is written; if
+        OutcomeUnknown is raised, all are or none is.
+
+        data: a pyarrow.Table or RecordBatchReader, a DataFrame of polars or pandas, a result of DuckDB, an EventRange,
+        or anything else with Arrow's C stream interface. Column `event` has strings or bytes, and `routing_key`, which
+        may be missing, strings or nulls. A reader of any length takes bounded memory. Events of a key keep their order.
+
+        txn_app_id, txn_version: a name for the caller, and a number that grows with each of its writes. A version that
+        was written before is not written again; the call returns False. on_changed_replay: what to do if it had other
+        events: "skip" them and log a warning, "fail" with ReplayChanged, or "write" them. accept_lost_batches: write
+        although the root was restored and has lost earlier versions, instead of raising WritesLost. All as the options
+        of a write by Spark.
+
+        Raises TypeError, ValueError for other data; StreamSealed, ReplayChanged, WritesLost, ChunksExpired.
+        """
+        self.root.check_writable()
+        producer = producer_of(txn_app_id, txn_version, on_changed_replay, accept_lost_batches)
+        return write_frame(self._catalog.stream(scope_name, stream_name), data, producer)
+
     def begin_event(
         self, scope_name: str, stream_name: str, routing_key: str | None = None, *, name: str | None = None
     ) -> LargeEvent:
@@ -670,6 +702,36 @@ class StreamManager:
         For more than fits in memory: `read_events(…).to_batches()`.
         """
         return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
+
+    def segment_ranges(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
+        max_bytes: SizeLike = "64MiB",
+    ) -> tuple[SegmentRange, ...]:
+        """The ranges of segments between two positions, by default all that exist now, which any processes can read by
+        themselves: with `read_segment` of managers of their own. A range is a small value that can be pickled.
+
+        Events of each key are in order if of two ranges with common keys (see SegmentRange) the earlier one in the
+        result is read first; all others can be read in any order, and in parallel. A range ends at an event boundary of
+        the index, so some are a quarter larger than `max_bytes` (bytes, or a text such as "64MiB"). Raises
+        InvalidStreamCut, TruncatedData.
+        """
+        size = parse_size(max_bytes)
+        if size <= 0:
+            raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
+        return segment_ranges(self._catalog.stream(scope_name, stream_name), *_range(start, end), size)
+
+    def read_segment(self, segment_range: SegmentRange) -> EventRange:
+        """The events of a range that `segment_ranges` returned in any process. See `read_events` and EventRange.
+
+        Raises StreamRecreated if another stream has the name now, PositionLost if the root was restored from a copy
+        without this range, TruncatedData (also while iterating).
+        """
+        stream = self._catalog.stream(segment_range.scope, segment_range.stream)
+        return read_segment(stream, segment_range, self._check_open)
 
     def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
         """The last `n` events of a stream in the order in which they were appended, oldest first; notebooks show them.

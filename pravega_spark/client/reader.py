@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from engine.storage.cache import Cache
 from pravega_spark.client.event import Event, LazyEvent, Payload
 from pravega_spark.client.lazy_payload import LazyPayload
 from pravega_spark.parameters import checks_parameters
+from pravega_spark.quantities import counted
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE, MAX_EVENT_SIZE
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns, schema_of
@@ -43,6 +44,9 @@ class _Whole(NamedTuple):
     include_metadata: bool = True
 
 
+Ranges: TypeAlias = "dict[int, tuple[int, int]]"
+"""The range of each segment, in the order of reading."""
+
 COLUMNS = ("event", "scope", "stream", "segment_id", "offset")
 """The default columns, those of a read by Spark."""
 
@@ -57,11 +61,15 @@ class EventRange(Iterator[Event]):
     regardless of earlier iteration. Raises TruncatedData if a part of it was truncated meanwhile; Closed.
     """
 
-    def __init__(
-        self, stream: Stream, start: StreamPosition, end: StreamPosition, check_open: Callable[[], None]
-    ) -> None:
+    def __init__(self, stream: Stream, resolve: Callable[[Snapshot], Ranges], check_open: Callable[[], None]) -> None:
+        """resolve: the range of each segment, in the order of reading; called once."""
         self._stream, self._check_open = stream, check_open
-        self._start, self._end, slices = stream.query(partial(_resolved, start, end))
+
+        def resolved(snapshot: Snapshot) -> tuple[bytes, Ranges, list[ScanSlice]]:
+            ranges = resolve(snapshot)
+            return snapshot.record.id, ranges, _planned(snapshot, ranges)
+
+        self._stream_id, self._ranges, slices = stream.query(resolved)
         self._events = _events(stream, slices, check_open)
 
     def __iter__(self) -> Iterator[Event]:
@@ -71,7 +79,12 @@ class EventRange(Iterator[Event]):
         return next(self._events)
 
     def __repr__(self) -> str:
-        return f"EventRange({self._stream.key!r}, {self._start} to {self._end})"
+        size = sum(end - start for start, end in self._ranges.values())
+        return f"EventRange({self._stream.key!r}, {counted(size, 'byte')} in {counted(len(self._ranges), 'segment')})"
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The batches of `to_batches`, for any library with Arrow's C stream interface, such as polars and DuckDB."""
+        return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """The events in record batches of some MiB each, read on demand: memory stays bounded."""
@@ -88,12 +101,16 @@ class EventRange(Iterator[Event]):
 
     def _batches(self, columns: dict[str, bool]) -> Iterator[pa.RecordBatch]:
         stream, numbered = self._stream, not NUMBERED.isdisjoint(columns)
-        slices = stream.query(lambda snapshot: _planned(snapshot, self._start, self._end, numbered))
+        slices = stream.query(partial(self._planned_again, numbered=numbered))
         made = EventColumns(_Whole(stream.scope, stream.name), columns)
         self._check_open()
         for events in SliceReader(stream.root, stream.scope, stream.name, wanted=made.most_bytes).read(slices):
             self._check_open()
             yield from made.batches(events)
+
+    def _planned_again(self, snapshot: Snapshot, numbered: bool) -> list[ScanSlice]:
+        snapshot.require(self._stream_id)
+        return _planned(snapshot, self._ranges, numbered)
 
 
 def read_events(
@@ -107,7 +124,11 @@ def read_events(
     The range is resolved at once. check_open: raises Closed once nothing more may be read. Raises StreamNotFound,
     InvalidStreamCut, TruncatedData (while reading too).
     """
-    return EventRange(stream, start, end, check_open)
+
+    def resolved(snapshot: Snapshot) -> Ranges:
+        return snapshot.ranges(cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail"))
+
+    return EventRange(stream, resolved, check_open)
 
 
 def tail_events(
@@ -158,18 +179,12 @@ def _follow(
 def _new_ranges(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
     """The tail, whether it is the end of a sealed stream, and the slices up to it."""
     tail = snapshot.tail_cut()
-    return tail, snapshot.record.sealed, _planned(snapshot, position, tail)
+    return tail, snapshot.record.sealed, _planned(snapshot, snapshot.ranges(position, tail))
 
 
-def _resolved(
-    start: StreamPosition, end: StreamPosition, snapshot: Snapshot
-) -> tuple[StreamCut, StreamCut, list[ScanSlice]]:
-    begin, finish = cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail")
-    return begin, finish, _planned(snapshot, begin, finish)
-
-
-def _planned(snapshot: Snapshot, start: StreamCut, end: StreamCut, numbered: bool = False) -> list[ScanSlice]:
-    ranges, _ = snapshot.available(snapshot.ranges(start, end))
+def _planned(snapshot: Snapshot, wanted: Ranges, numbered: bool = False) -> list[ScanSlice]:
+    """The slices of these ranges. Raises TruncatedData."""
+    ranges, _ = snapshot.available(wanted)
     return plan_slices(snapshot, ranges, SLICE_BYTES, numbered=numbered)
 
 

@@ -7,15 +7,14 @@ to the new segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pravega_spark.streams.model.arrays import numpy_values
-from pravega_spark.streams.model.key_columns import KeyHashes
-from pravega_spark.streams.model.routing import segment_for
+from pravega_spark.streams.writing.route_targets import RouteTargets, StreamTargets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,52 +24,23 @@ if TYPE_CHECKING:
     from pravega_spark.streams.stream import Stream
 
 
-class RouteTarget(NamedTuple):
-    """A segment to which rows are routed, its stream, and the number of the stream's container."""
-
-    stream: str
-    segment_id: int
-    container: int
-
-
-class _StreamTargets(NamedTuple):
-    """A stream to which rows are routed: the index of its first target, and the upper bounds of its segments' keys."""
-
-    first: int
-    bounds: Sequence[float]
-
-
-class Router:
+class Router(RouteTargets):
     """Finds the target of each row.
 
     planned: the routing of the one stream to which all rows go; None if rows name their streams. refuse_sealed: called
     for a sealed stream that rows name; raises StreamSealed unless they may be written to it.
-
-    Attributes: targets: those of all streams so far, with the targets of one stream side by side. planned: the routing
-    of each stream.
     """
 
     def __init__(
         self, options: SourceOptions, planned: Routing | None, refuse_sealed: Callable[[Stream], None] | None = None
     ) -> None:
+        super().__init__()
         self._options = options
         self._refuse_sealed = refuse_sealed
-        self._random = np.random.default_rng()
-        self._keys = KeyHashes()
-        self._streams: dict[str, _StreamTargets] = {}
         self._by_row = planned is None
         self._refreshed: set[int] = set()
-        self.targets: list[RouteTarget] = []
-        self.planned: dict[str, Routing] = {}
         if planned is not None:
-            self._add(options.stream, planned, 0)
-
-    def _add(self, stream: str, planned: Routing, container: int) -> _StreamTargets:
-        added = _StreamTargets(len(self.targets), [segment.high for segment in planned.segments])
-        self.targets += [RouteTarget(stream, segment.id, container) for segment in planned.segments]
-        self.planned[stream] = planned
-        self._streams[stream] = added
-        return added
+            self.add(options.stream, planned, 0)
 
     def find(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """The index of each row's target in `targets`; None if it is 0 for all rows.
@@ -79,19 +49,7 @@ class Router:
         """
         if self._by_row:
             return self._find_by_name(batch)
-        (target,) = self._streams.values()
-        if len(target.bounds) == 1:
-            return None
-        return segment_for(self._fractions(batch), target.bounds, self._random)
-
-    def spans(self) -> list[tuple[str, int, int]]:
-        """Each stream, with the index of its first target and the index after its last."""
-        return [(name, each.first, each.first + len(each.bounds)) for name, each in self._streams.items()]
-
-    def _fractions(self, batch: pa.RecordBatch) -> np.ndarray:
-        if "routing_key" in batch.schema.names:
-            return self._keys.find(batch.column("routing_key"))
-        return np.full(batch.num_rows, np.nan)
+        return self.find_in_one(_keys_of(batch), batch.num_rows)
 
     def _find_by_name(self, batch: pa.RecordBatch) -> np.ndarray:
         column = batch.column("stream")
@@ -106,16 +64,16 @@ class Router:
         found: np.ndarray = np.array([target.first for target in targets], np.int64)[numbers]
         split = [number for number, target in enumerate(targets) if len(target.bounds) > 1]
         if split:
-            fractions = self._fractions(batch)
+            fractions = self.fractions(_keys_of(batch), batch.num_rows)
             order = np.argsort(numbers, kind="stable")
             ends = np.cumsum(np.bincount(numbers, minlength=len(targets)))
             for number in split:
                 rows = order[ends[number - 1] if number else 0 : ends[number]]
-                found[rows] += segment_for(fractions[rows], targets[number].bounds, self._random)
+                found[rows] += self.place(fractions[rows], targets[number])
         return found
 
-    def _targets_of(self, name: str) -> _StreamTargets:
-        known = self._streams.get(name)
+    def _targets_of(self, name: str) -> StreamTargets:
+        known = self.known(name)
         if known is not None:
             return known
         from pravega_spark.source.opening import open_stream
@@ -130,4 +88,8 @@ class Router:
         record = stream.query(lambda snapshot: snapshot.record, refresh=False)
         if record.sealed and self._refuse_sealed is not None:
             self._refuse_sealed(stream)
-        return self._add(name, record.routing, stream.number)
+        return self.add(name, record.routing, stream.number)
+
+
+def _keys_of(batch: pa.RecordBatch) -> pa.Array | None:
+    return batch.column("routing_key") if "routing_key" in batch.schema.names else None

@@ -98,22 +98,29 @@ class _Writer:
     @for_users
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Runs in a task: route and frame its rows, and write chunks if there are many."""
-        from pravega_spark.source.collector import Collector
+        from pravega_spark.roots import open_root
+        from pravega_spark.source.router import Router
+        from pravega_spark.source.task_outputs import TaskMessage
+        from pravega_spark.streams.writing.collector import Collector
 
-        context = TaskContext.get()
+        context, options = TaskContext.get(), self._options
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         refuse_sealed = partial(self._refuse_sealed, context=context)
-        collector = Collector(self._options, self._planned, self._is_idempotent(), refuse_sealed)
+        router = Router(options, self._planned, refuse_sealed)
+        chunks = open_root(options.root, options.storage, options.wal).stores.chunks
+        collector = Collector(chunks, options.scope, router, self._is_idempotent())
         check_sealed = self._sealed  # only a task always knows whether it is a replay
         try:
             for batch in iterator:
                 if check_sealed and batch.num_rows:
-                    refuse_sealed(self._stream(self._options.stream))
+                    refuse_sealed(self._stream(options.stream))
                     check_sealed = False
                 if self._of_table:
                     _check_not_read(batch)
-                collector.add(batch)
-            return collector.finish(query_id)
+                collector.add(_events_of(batch), router.find(batch))
+            outputs = collector.finish()
+            digests = dict(collector.digests) if collector.digests is not None else None
+            return TaskMessage(outputs, query_id, router.planned, collector.created_at(), digests)
         except BaseException:
             collector.drop()
             raise
@@ -229,6 +236,17 @@ class StreamWriter(_Writer, StreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
+
+
+def _events_of(batch: pa.RecordBatch) -> pa.Array:
+    """The events of some rows. Raises ValueError if any is null."""
+    events = batch.column("event")
+    if events.null_count:  # the row's number would not help, as Spark cuts rows into tasks and batches freely
+        raise ValueError(
+            f"Column 'event' is null in {events.null_count} of the {len(events)} rows that a task got at once: "
+            'filter out such rows with where("event is not null"), or give them an empty event.'
+        )
+    return events
 
 
 def _container(write: StreamWrite) -> int:

@@ -19,6 +19,7 @@ from tests.bench import (
     bulk,
     chunks,
     client,
+    dataframes,
     engine,
     followers,
     imports,
@@ -123,6 +124,8 @@ def main(parts: list[str]) -> None:
         of_client = [part.partition(":")[2] for part in parts if part.partition(":")[0] == "client"]
         if not parts or of_client:
             client.measure(folder, figures, [part for part in of_client if part])
+        if not parts or "dataframes" in parts:
+            dataframes.measure(folder, figures)
         if not parts or "s3" in parts:
             s3.measure(figures)
         if not parts or "writers" in parts:

@@ -234,8 +234,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="chunks-dated-by-the-task",
-        file="pravega_spark/source/collector.py",
-        old="creation_time(self._store.stat(self._uploads.names[0]).modified)",
+        file="pravega_spark/streams/writing/collector.py",
+        old="creation_time(self._store.stat(names[0]).modified)",
         new="creation_time(__import__('time').time())",
         tests=["tests/source/test_slow_jobs.py::test_a_host_whose_clock_is_wrong_tells_the_age_of_its_chunks"],
     ),

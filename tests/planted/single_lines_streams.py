@@ -415,7 +415,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="small-rows-behind-the-large",
-        file="pravega_spark/source/collector.py",
+        file="pravega_spark/streams/writing/collector.py",
         old=("        if self._framed:\n            self._write_chunks()\n        target"),
         new="        target",
         tests=["tests/source/test_large_rows.py::test_large_rows_keep_their_order"],
@@ -431,7 +431,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="task-records-begin-anew",
-        file="pravega_spark/source/task_outputs.py",
+        file="pravega_spark/streams/writing/segment_outputs.py",
         old="        offset, count = int(moved[-1, 0]), int(moved[-1, 1])\n",
         new="        offset, count = int(moved[-1, 0]), 0\n",
         tests=["tests/source/test_large_rows.py::test_large_rows_keep_their_order"],

@@ -159,7 +159,7 @@ BREAKAGES = [
     ),
     Breakage(
         name="large-events-without-digest",
-        file="pravega_spark/source/collector.py",
+        file="pravega_spark/streams/writing/collector.py",
         old="        self._digest(target.stream, Digest.of_large(extents))",
         new="        self._digest(target.stream, Digest(1, len(payload), hash(self._uploads.names[-1])))",
         tests=[f"{_SINK}::test_the_same_rows_in_other_tasks_and_another_order_are_a_replay"],

@@ -19,13 +19,13 @@ from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource, ScopeNotFound, StreamNotFound
 from pravega_spark.roots import open_root
-from pravega_spark.source.collector import INLINE_BYTES, OWN_CHUNK_BYTES
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from pravega_spark.streams.model.names import container_of
+from pravega_spark.streams.writing.collector import INLINE_BYTES, OWN_CHUNK_BYTES
 from tests.source.keyed import events
 
 ROWS = StructType().add("stream", StringType()).add("event", BinaryType()).add("routing_key", StringType())

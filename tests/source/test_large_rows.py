@@ -17,7 +17,6 @@ from engine.state.index_records import RECORD_SIZE
 from engine.storage.object_reads import Stores
 from pravega_spark import PravegaDataSource, fetch_event
 from pravega_spark.roots import open_root
-from pravega_spark.source import collector as collector_module
 from pravega_spark.source.columns import read_columns, read_schema
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
@@ -30,6 +29,7 @@ from pravega_spark.streams.model.events import MAX_LARGE_EVENT_SIZE
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.reading.event_columns import schema_of
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing import collector as collector_module
 from tests.large_events import MiB, content, put_large, put_small
 from tests.support import limits
 

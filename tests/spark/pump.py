@@ -17,11 +17,11 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pravega_spark.source import collector
 from pravega_spark.source.provider import PravegaDataSource
 from pravega_spark.source.sink import WRITE_COLUMNS, StreamWriter
 from pravega_spark.source.spark_api.stream_writer import RowGatherer, gets_batches
 from pravega_spark.source.task_outputs import TaskMessage
+from pravega_spark.streams.writing import collector
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,17 +10,17 @@ import pytest
 
 def inline_bytes(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """So much of a task's data travels in its commit message; more goes to chunks."""
-    monkeypatch.setattr("pravega_spark.source.collector.INLINE_BYTES", limit)
+    monkeypatch.setattr("pravega_spark.streams.writing.collector.INLINE_BYTES", limit)
 
 
 def chunk_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """So much of a task's data is put into chunks at a time."""
-    monkeypatch.setattr("pravega_spark.source.collector.CHUNK_BYTES", size)
+    monkeypatch.setattr("pravega_spark.streams.writing.collector.CHUNK_BYTES", size)
 
 
 def own_chunk_bytes(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     """So much of a task's data for one segment has a chunk of its own."""
-    monkeypatch.setattr("pravega_spark.source.collector.OWN_CHUNK_BYTES", least)
+    monkeypatch.setattr("pravega_spark.streams.writing.collector.OWN_CHUNK_BYTES", least)
 
 
 def scanned_at_a_time(monkeypatch: pytest.MonkeyPatch, step: int, unindexed: int) -> None:

@@ -32,6 +32,8 @@ _TYPES = {
     "event_pointer": pa.string(),
     "event_number": pa.int64(),
 }
+ALL_COLUMNS = tuple(_TYPES)
+
 NUMBERED = frozenset({"timestamp", "event_number"})
 """The columns that need numbered slices."""
 

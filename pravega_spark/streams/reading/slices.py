@@ -6,6 +6,7 @@ one planner; where a segment has an index, it cuts at index records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,12 +68,18 @@ def plan_slices(
     numbered: bool = False,
 ) -> list[ScanSlice]:
     """Slices of about `target_bytes` at most that cover the ranges in order; none for an empty range."""
-    slices = []
+    parts = divided(snapshot, ranges, target_bytes)
+    return [plan_slice(snapshot, number, low, high, numbered) for number, low, high in parts]
+
+
+def divided(
+    snapshot: Snapshot, ranges: Mapping[int, tuple[int, int]], target_bytes: int
+) -> Iterator[tuple[int, int, int]]:
+    """The ranges in parts of about `target_bytes` at most, in order, each from one event boundary to another: segment
+    id, start and end. None for an empty range. A segment without an index is not divided."""
     for number, (start, end) in ranges.items():
-        bounds = _bounds(snapshot, number, start, end, target_bytes)
-        for low, high in pairwise(bounds):
-            slices.append(plan_slice(snapshot, number, low, high, numbered))
-    return slices
+        for low, high in pairwise(_bounds(snapshot, number, start, end, target_bytes)):
+            yield number, low, high
 
 
 def _bounds(snapshot: Snapshot, number: int, start: int, end: int, target_bytes: int) -> list[int]:

@@ -104,30 +104,32 @@ class Snapshot:
         problem = self.record.history.problem(cut.positions)
         if problem is not None:
             if self.record.history.unknown(cut.positions):
-                self._check_not_lost(cut, problem)
+                self._check_not_lost(f"stream cut {cut}", cut.positions, problem)
             raise InvalidStreamCut(f"stream cut {cut} does not fit the segments of stream {self.stream.key}: {problem}")
         for number, offset in cut.positions.items():
             ended = self.record.ended.get(number)
             if ended is not None and offset > ended.length:
-                self._check_not_lost(cut, f"segment {segment_label(number)}, now truncated, ended at {ended.length}")
+                problem = f"segment {segment_label(number)}, now truncated, ended at {ended.length}"
+                self._check_not_lost(f"stream cut {cut}", cut.positions, problem)
         known = [number for number in cut.positions if number in self.record.history.segments]
         self.segments.load(known)
         for number in known:
             offset, length = cut.positions[number], self.segments.length(number)
             if not 0 <= offset <= length:
                 if offset > length:
-                    self._check_not_lost(cut, f"segment {segment_label(number)} ends at offset {length}")
+                    problem = f"segment {segment_label(number)} ends at offset {length}"
+                    self._check_not_lost(f"stream cut {cut}", cut.positions, problem)
                 raise InvalidStreamCut(
                     f"stream cut {cut}: segment {segment_label(number)} of {self.stream.key} has offsets 0 to "
                     f"{length}, not {offset}"
                 )
 
-    def _check_not_lost(self, cut: StreamCut, problem: str) -> None:
-        """Raise PositionLost if an invalid cut may have been lost in a restore."""
+    def _check_not_lost(self, what: str, positions: Positions, problem: str) -> None:
+        """Raise PositionLost if invalid positions, of `what`, may have been lost in a restore."""
         if self.stream.continues_a_copy:
-            found = self.restored(cut.positions)
+            found = self.restored(positions)
             text = found.as_text() if found is not None else None
-            raise PositionLost(self.stream.key, f"stream cut {cut}", problem, text)
+            raise PositionLost(self.stream.key, what, problem, text)
 
     def restored(self, positions: Positions) -> StreamCut | None:
         """The end of the restored events that were before these lost positions; None if it cannot be determined."""
@@ -198,6 +200,21 @@ class Snapshot:
             if there:
                 found[number] = (min(max(start, head), end), end)
         return found, losses
+
+    def range_of(self, number: int, start: int, end: int) -> dict[int, tuple[int, int]]:
+        """The range of one segment, as `ranges` has it. Raises PositionLost for one that a restore may have lost,
+        TruncatedData, and InvalidStreamCut where the segment ends before."""
+        history, label = self.record.history, segment_label(number)
+        where = f"the range of segment {label} from offset {start} to {end}"
+        if history.unknown([number]):
+            self._check_not_lost(where, {number: end}, f"the stream has no segment {label}")
+        if number in history.segments:
+            length = self.segments.length(number)
+            if end > length:
+                self._check_not_lost(where, {number: end}, f"the segment ends at offset {length}")
+                raise InvalidStreamCut(f"{where}: the segment ends at offset {length} in stream {self.stream.key}")
+        found, _ = self.available({number: (start, end)})
+        return found
 
     def past_head(self, cut: StreamCut, end: StreamCut) -> StreamCut:
         """The cut where reading towards `end` continues after skipping what was truncated after `cut`."""

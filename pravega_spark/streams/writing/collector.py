@@ -1,42 +1,40 @@
-"""Collects a task's rows: routes and frames them, and writes chunks if there are many (S3).
+"""Collects the rows of a write that one append will commit: frames them, and writes chunks if there are many (S3).
 
-Small data travels in the task's commit message, large data in chunks that the driver's commit attaches.
+Little data is returned as it is, for the append to carry; of much data the chunks are returned, for the append to
+attach. A task of a Spark job collects its rows so, and `StreamManager.write_events` those of a frame. Keeps that the
+events of a segment stay in the order of the rows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from engine.state.attach_fence import creation_time
-from pravega_spark.roots import open_root
-from pravega_spark.source.router import Router, RouteTarget
-from pravega_spark.source.task_outputs import TaskMessage, TaskOutput
 from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.model.framing import Framed, frame_column, large_rows, payload_of
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.writing.chunk_uploads import ChunkUploads
 from pravega_spark.streams.writing.digests import Digest
+from pravega_spark.streams.writing.route_targets import RouteTarget, RouteTargets
+from pravega_spark.streams.writing.segment_outputs import SegmentOutput
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from chunkstore import Store
     from engine.state.segments import Extent
-    from pravega_spark.source.options import SourceOptions
-    from pravega_spark.streams.model.stream_record import Routing
-    from pravega_spark.streams.stream import Stream
 
 INLINE_BYTES = 256 << 10
-"""A task with no more than this puts its data into its commit message."""
+"""A Spark task with no more than this puts its data into its commit message."""
 
 CHUNK_BYTES = 8 << 20
 CHUNK_BYTES_REMOTE = 32 << 20
-"""A task writes a chunk whenever it has collected this much. Small chunks let a disk start early, and leave little to
-wait for at the end; storages with slow requests get larger ones."""
+"""A chunk is written whenever this much is collected. Small chunks let a disk start early, and leave little to wait for
+at the end; storages with slow requests get larger ones."""
 
 COLLECTED_CHUNKS = 2
 """How many chunks are collected at a time if rows go to several segments."""
@@ -63,47 +61,37 @@ class _Group(NamedTuple):
         """Bytes of the framed events."""
         return sum(map(len, self.buffers))
 
-    def output(self, content: bytes | tuple[Extent, ...]) -> TaskOutput:
-        """The task's output for the segment, with its content."""
-        return TaskOutput(self.target.stream, self.target.segment_id, content, self.records, self.events)
+    def output(self, content: bytes | tuple[Extent, ...]) -> SegmentOutput:
+        """The output for the segment, with its content."""
+        return SegmentOutput(self.target.stream, self.target.segment_id, content, self.records, self.events)
 
 
 class Collector:
-    """Collects a task's rows by segment, and writes chunks if there are many.
+    """Collects rows by segment, and writes chunks if there are many. For one thread.
 
-    planned: the routing of the rows; None if each names its stream. digested: whether to compute a digest of each
-    stream's rows. refuse_sealed: called for a sealed stream that rows name (see Router).
+    routes: has the segments. digested: whether to compute a digest of each stream's rows, in `digests`.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        planned: Routing | None,
-        digested: bool = False,
-        refuse_sealed: Callable[[Stream], None] | None = None,
-    ) -> None:
-        self._store = open_root(options.root, options.storage, options.wal).stores.chunks
-        self._scope = options.scope
-        self._router = Router(options, planned, refuse_sealed)
+    def __init__(self, store: Store, scope: str, routes: RouteTargets, digested: bool = False) -> None:
+        self._store = store
+        self._scope = scope
+        self._routes = routes
         self._framed: list[Framed] = []
         self._size = 0
-        self._outputs: list[TaskOutput] = []
-        self._digests = defaultdict[str, Digest](Digest) if digested else None
+        self._outputs: list[SegmentOutput] = []
+        self.digests = defaultdict[str, Digest](Digest) if digested else None
         chunk_bytes = CHUNK_BYTES_REMOTE if self._store.remote else CHUNK_BYTES
-        one = planned is not None and len(planned.segments) == 1
-        self._collected_bytes = chunk_bytes * (1 if one else COLLECTED_CHUNKS)
+        self._collected_bytes = chunk_bytes * (1 if len(routes.targets) == 1 else COLLECTED_CHUNKS)
         self._in_flight = BYTES_IN_FLIGHT // chunk_bytes
         self._uploads = ChunkUploads[list[_Group] | None](self._store, self._in_flight, "chunks")
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Route and frame the rows of a batch."""
-        events = batch.column("event")
-        if events.null_count:  # the row's number would not help, as Spark cuts rows into tasks and batches freely
-            raise ValueError(
-                f"Column 'event' is null in {events.null_count} of the {len(events)} rows that a task got at once: "
-                'filter out such rows with where("event is not null"), or give them an empty event.'
-            )
-        targets = self._router.find(batch)
+    @property
+    def chunks(self) -> list[str]:
+        """The names of all chunks whose upload began."""
+        return self._uploads.names
+
+    def add(self, events: pa.Array, targets: np.ndarray | None) -> None:
+        """Frame some rows: their events, and the index of each one's target in `routes`; None: 0 for all."""
         first = 0
         for row in large_rows(events):
             self._add_small(events, targets, first, row)
@@ -116,9 +104,9 @@ class Collector:
         if first == end:
             return
         own = None if targets is None else targets[first:end]
-        framed = frame_column(events.slice(first, end - first), own, len(self._router.targets))
-        if self._digests is not None:
-            for stream, begin, behind in self._router.spans():
+        framed = frame_column(events.slice(first, end - first), own, len(self._routes.targets))
+        if self.digests is not None:
+            for stream, begin, behind in self._routes.spans():
                 self._digest(stream, Digest.of_framed(framed.part(begin, behind)))
         self._framed.append(framed)
         self._size += framed.data.size
@@ -126,23 +114,28 @@ class Collector:
             self._write_chunks()
 
     def _digest(self, stream: str, digest: Digest) -> None:
-        if self._digests is not None and digest.events:
-            self._digests[stream] = Digest.total([self._digests[stream], digest])
+        if self.digests is not None and digest.events:
+            self.digests[stream] = Digest.total([self.digests[stream], digest])
 
-    def finish(self, query_id: str | None) -> TaskMessage:
-        """The message to the driver: the outputs of all rows, durable unless they are inline."""
-        if self._uploads.names or self._size > INLINE_BYTES:
+    def finish(self, inline_bytes: int | None = None) -> list[SegmentOutput]:
+        """The outputs of all rows, in order for each segment; durable unless they are bytes.
+
+        inline_bytes: rows of no more than this in all are returned as bytes; by default INLINE_BYTES.
+        """
+        if self._uploads.names or self._size > (INLINE_BYTES if inline_bytes is None else inline_bytes):
             self._write_chunks()
         else:
             for group in self._by_segment():
                 self._outputs.append(group.output(b"".join(group.buffers)))
         self._take_written(0)
         self._uploads.close()
-        created_at = None
-        if self._uploads.names:
-            created_at = creation_time(self._store.stat(self._uploads.names[0]).modified)
-        digests = dict(self._digests) if self._digests is not None else None
-        return TaskMessage(self._outputs, query_id, self._router.planned, created_at, digests)
+        return self._outputs
+
+    def created_at(self) -> int | None:
+        """The time of the first chunk by the storage's clock, once all are written; None if there is none. A commit
+        that comes too late after it is rejected (see `engine.state.attach_fence`)."""
+        names = self._uploads.names
+        return creation_time(self._store.stat(names[0]).modified) if names else None
 
     def _by_segment(self) -> list[_Group]:
         found: dict[int, list[Framed]] = defaultdict(list)
@@ -154,7 +147,7 @@ class Collector:
             lengths = np.concatenate([framed.segment_lengths(index) for framed in some])
             buffers = [memoryview(framed.segment_data(index)) for framed in some]
             records = sparse_records(lengths, time_ms=0)
-            groups.append(_Group(self._router.targets[index], buffers, records, len(lengths)))
+            groups.append(_Group(self._routes.targets[index], buffers, records, len(lengths)))
         return groups
 
     def _write_chunks(self) -> None:
@@ -182,7 +175,7 @@ class Collector:
         it."""
         if self._framed:
             self._write_chunks()
-        target = self._router.targets[index]
+        target = self._routes.targets[index]
         header = event_header(len(payload))
         parts = [[payload[at : at + LARGE_PART_BYTES]] for at in range(0, len(payload), LARGE_PART_BYTES)]
         parts[0].insert(0, memoryview(header))
@@ -191,7 +184,7 @@ class Collector:
         extents = self._take_written(0)
         self._digest(target.stream, Digest.of_large(extents))
         records = sparse_records(np.array([len(header) + len(payload)]), time_ms=0)
-        self._outputs.append(TaskOutput(target.stream, target.segment_id, extents, records, 1))
+        self._outputs.append(SegmentOutput(target.stream, target.segment_id, extents, records, 1))
 
     def _take_written(self, most: int) -> tuple[Extent, ...]:
         """Wait until at most `most` chunks are in flight. Returns the extents of those that hold a large event."""
@@ -205,6 +198,6 @@ class Collector:
         return tuple(large)
 
     def drop(self) -> None:
-        """Delete the chunks of a task that failed."""
+        """Delete the chunks of a write that failed before its commit."""
         self._uploads.close()
         self._store.delete(self._uploads.names)
