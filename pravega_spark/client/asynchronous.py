@@ -161,8 +161,9 @@ class AsyncEventWriter(_OfOneLoop):
 
     async def _written(self, write: Callable[[], None]) -> None:
         """Write when it is the call's turn and there is room, and wait until it is durable."""
-        writer, loop = self._opened, self._running_loop()
+        writer = self._opened
         writer.check_process()
+        loop = self._running_loop()
         self._check_open()
         done: asyncio.Future[None] = loop.create_future()
         if not self._turns and writer.has_room:
