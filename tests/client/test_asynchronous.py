@@ -495,8 +495,10 @@ def test_a_failure_that_no_call_raised_is_raised_by_close(url: str, manager: Str
         async with other.create_async_writer("sc", "one") as writer:
             store.plan = fail_at(store.passed + 1, forever=True)
             task = asyncio.create_task(writer.write_event("lost"))
-            await asyncio.sleep(0)
+            await until(lambda: writer.unconfirmed)
             task.cancel()
+            await until(lambda: not any(each.name == "event-writer sc/one" for each in threading.enumerate()))
+            await asyncio.sleep(0.01)
 
     with (
         through(url, lambda inner: FaultStore(inner, verbs=("put_if_absent",))) as (other, store),
