@@ -6,11 +6,13 @@ import and its URI. Nothing is kept here about streams: every call looks at the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chunkstore.decoding import encoded
@@ -19,6 +21,7 @@ from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
+from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event import Event
 from pravega_spark.client.frames import producer_of, write_frame
@@ -28,7 +31,7 @@ from pravega_spark.client.groups.positions import group_cuts, group_names, group
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
-from pravega_spark.client.reader import EventRange, read_events, tail_events
+from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events, tail_events
 from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
@@ -45,7 +48,7 @@ from pravega_spark.streams.maintenance.subscribers import positions, unsubscribe
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut, positions_text
 from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.model.html_table import html_table
-from pravega_spark.streams.model.names import validate_scope_name
+from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
@@ -239,6 +242,12 @@ class StreamManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> StreamManager:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
         return f"StreamManager({self.to_str()})"
@@ -756,11 +765,43 @@ class StreamManager:
         stop: ends the iteration at the next poll once it is set or returns true. Without it, the iteration ends when
         the stream is sealed and everything was read. Raises the errors of `read_events`.
         """
-        begin = "tail" if start is None else parse_position(start)
-        stream, interval = self._catalog.stream(scope_name, stream_name), parse_seconds(poll_interval)
-        if interval < 0:
-            raise ValueError(f"poll_interval must be 0 seconds or more, not {poll_interval!r}")
-        return tail_events(stream, begin, interval, stop, self._check_open)
+        begin, interval = _tail_of(start, poll_interval)
+        return tail_events(self._catalog.stream(scope_name, stream_name), begin, interval, stop, self._check_open)
+
+    # --- event loops -------------------------------------------------------------------------------------------
+
+    def create_async_writer(
+        self, scope_name: str, stream_name: str, *, producer: str | None = None
+    ) -> AsyncEventWriter:
+        """A writer for coroutines of an event loop: `async with manager.create_async_writer(…) as writer`.
+
+        The call makes no request; `async with` opens the stream, and raises as `create_writer`.
+        """
+        self._check_open()
+        if producer is not None:
+            encoded(producer, "producer")
+        create = partial(self.create_writer, scope_name, stream_name, producer=producer)
+        return AsyncEventWriter(create, _checked_name(scope_name, stream_name))
+
+    def tail_async(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        poll_interval: DurationLike = 0.2,
+        stop: threading.Event | Callable[[], bool] | None = None,
+    ) -> AsyncTail:
+        """Follow a stream in an event loop: `async for event in manager.tail_async(…)`. Parameters as of `tail`.
+
+        The call makes no request; the iteration begins at the first event, or with `async with`, and raises as `tail`.
+        """
+        self._check_open()
+        begin, interval = _tail_of(start, poll_interval)
+
+        def begun() -> Follower:
+            return begin_following(self._catalog.stream(scope_name, stream_name), begin, interval, self._check_open)
+
+        return AsyncTail(begun, _checked_name(scope_name, stream_name), stop, self._check_open)
 
     def open_event(self, pointer: EventPointer | str) -> EventFile:
         """Open the payload of an event of any size as a binary file; see EventFile.
@@ -792,6 +833,19 @@ def _described(snapshot: Snapshot) -> StreamInfo:
 
 def _range(start: PositionLike | None, end: PositionLike | None) -> tuple[StreamPosition, StreamPosition]:
     return "head" if start is None else parse_position(start), "tail" if end is None else parse_position(end)
+
+
+def _checked_name(scope_name: str, stream_name: str) -> str:
+    """The full name of a stream. Raises ValueError for a name that no stream can have."""
+    return f"{validate_scope_name(scope_name)}/{validate_stream_name(stream_name)}"
+
+
+def _tail_of(start: PositionLike | None, poll_interval: DurationLike) -> tuple[StreamPosition, float]:
+    """Where a tail begins, and the seconds between its polls. Raises ValueError."""
+    interval = parse_seconds(poll_interval)
+    if interval < 0:
+        raise ValueError(f"poll_interval must be 0 seconds or more, not {poll_interval!r}")
+    return "tail" if start is None else parse_position(start), interval
 
 
 def _next_cut(snapshot: Snapshot, place: StreamPosition, approx_bytes: int) -> StreamCut:

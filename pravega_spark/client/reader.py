@@ -144,7 +144,7 @@ def tail_events(
     open root share polls. stop: ends the iteration at the next poll, when it is set or returns true. Without it, the
     iteration ends when the stream is sealed and everything was read. Raises as `read_events`.
     """
-    return _follow(stream, stream.query(partial(_begin, start)), poll_interval, stop, check_open)
+    return _follow(begin_following(stream, start, poll_interval, check_open), stop)
 
 
 def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
@@ -154,32 +154,70 @@ def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
     return cut
 
 
-def _follow(
-    stream: Stream,
-    position: StreamCut,
-    poll_interval: float,
-    stop: threading.Event | Callable[[], bool] | None,
-    check_open: Callable[[], None],
-) -> Iterator[Event]:
+def _follow(follower: Follower, stop: threading.Event | Callable[[], bool] | None) -> Iterator[Event]:
     stopped = stop.is_set if isinstance(stop, threading.Event) else stop
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
-        check_open()
-        stream.container.look(poll_interval)
-        tail, sealed, slices = stream.query(partial(_new_ranges, position), refresh=False)
-        if slices:
-            yield from _events(stream, slices, check_open, stream.container.cache)
-            position = tail
-        elif sealed:
+        end, events = follower.poll()
+        if events is not None:
+            yield from events
+            follower.position = end
+        elif follower.at_end:
             return
         else:
-            pause(stream.container.due_in(poll_interval))
+            pause(follower.due_in())
 
 
-def _new_ranges(position: StreamCut, snapshot: Snapshot) -> tuple[StreamCut, bool, list[ScanSlice]]:
-    """The tail, whether it is the end of a sealed stream, and the slices up to it."""
-    tail = snapshot.tail_cut()
-    return tail, snapshot.record.sealed, _planned(snapshot, snapshot.ranges(position, tail))
+class Follower:
+    """Polls a stream for events behind a position, which its owner moves once it has them.
+
+    at_end: whether the last poll found the stream sealed and nothing left to read. It blocks, so event loops poll in
+    other threads.
+    """
+
+    def __init__(
+        self, stream: Stream, position: StreamCut, poll_interval: float, check_open: Callable[[], None]
+    ) -> None:
+        self.position = position
+        self.at_end = False
+        self._stream = stream
+        self._poll_interval = poll_interval
+        self._check_open = check_open
+
+    def poll(self, max_bytes: int | None = None) -> tuple[StreamCut, Iterator[Event] | None]:
+        """The cut up to which there are events, and these, which are read on demand; None if there are none.
+
+        max_bytes: about how many at most; by default all. Raises as `read_events`, also while the events are read.
+        """
+        self._check_open()
+        container = self._stream.container
+        container.look(self._poll_interval)
+        end, sealed, slices = self._stream.query(partial(_new_ranges, self.position, max_bytes), refresh=False)
+        self.at_end = sealed and not slices
+        return end, _events(self._stream, slices, self._check_open, container.cache) if slices else None
+
+    def due_in(self) -> float:
+        """Seconds until the next poll makes a request."""
+        return self._stream.container.due_in(self._poll_interval)
+
+
+def begin_following(
+    stream: Stream, start: StreamPosition, poll_interval: float, check_open: Callable[[], None]
+) -> Follower:
+    """A follower from a position, which is resolved at once. Raises InvalidStreamCut."""
+    return Follower(stream, stream.query(partial(_begin, start)), poll_interval, check_open)
+
+
+def _new_ranges(
+    position: StreamCut, max_bytes: int | None, snapshot: Snapshot
+) -> tuple[StreamCut, bool, list[ScanSlice]]:
+    """The tail or a cut before it, whether the stream is sealed, and the slices up to the cut."""
+    end = snapshot.tail_cut()
+    if max_bytes is not None:
+        ranges, _ = snapshot.available(snapshot.ranges(position, end))
+        if sum(high - low for low, high in ranges.values()) > max_bytes:
+            end = snapshot.next_cut(position, end, max_bytes=max_bytes)
+    return end, snapshot.record.sealed, _planned(snapshot, snapshot.ranges(position, end))
 
 
 def _planned(snapshot: Snapshot, wanted: Ranges, numbered: bool = False) -> list[ScanSlice]:

@@ -22,7 +22,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -58,6 +57,7 @@ from pravega_spark.client.event_validation import (
     validated_keys,
 )
 from pravega_spark.client.large_events.large_event import LargeEvent
+from pravega_spark.client.loop_futures import LoopFutures
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.streams.maintenance.scheduler import after_commit
@@ -152,7 +152,7 @@ class EventWriter:
         self._cause: BaseException | None = None
         self._raised = False
         self._closed = False
-        self._futures: deque[tuple[int, asyncio.Future[None]]] = deque()  # each with the durable events it waits for
+        self._loops: dict[asyncio.AbstractEventLoop, LoopFutures] = {}  # event loops with futures that wait
         self._thread = threading.Thread(target=self._run_thread, name=f"event-writer {stream.key}", daemon=True)
         self._thread.start()
         _unclosed.add(self)
@@ -196,9 +196,7 @@ class EventWriter:
         check_number(number, -1)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event_bytes(content, routing_key, number)
-        with self._lock:
-            self._futures.append((self._end()[0], done))
-            self._complete_futures()
+        self.loop_futures.complete_when_durable(done)
         return done
 
     def write_event_bytes(
@@ -349,6 +347,45 @@ class EventWriter:
         if self._closed:
             raise Closed(f"this writer of stream {self._stream.key}")
 
+    # --- event loops -------------------------------------------------------------------------------------------
+
+    def check_process(self) -> None:
+        """Raise MadeBeforeFork in another process than the one that created it."""
+        self._owner.check()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a write returns or raises at once, as at most MAX_QUEUED bytes are not durable."""
+        return self._may_write()
+
+    @property
+    def failed(self) -> bool:
+        """Whether an append failed: every later call raises why."""
+        return self._cause is not None
+
+    @property
+    def written_events(self) -> int:
+        """Number of events that were written: those that are durable, and those that are not yet."""
+        with self._lock:
+            return self._end()[0]
+
+    @property
+    def loop_futures(self) -> LoopFutures:
+        """The futures of the running event loop that wait for this writer."""
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            for other in list(self._loops):
+                if other.is_closed():
+                    self._loops.pop(other, None)
+            found = self._loops[loop] = LoopFutures(loop, self)
+        return found
+
+    def _wake_loops(self) -> None:
+        """Let event loops complete their futures, after an append or a failure."""
+        for futures in list(self._loops.values()):
+            futures.wake()
+
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -401,31 +438,20 @@ class EventWriter:
         """Its stream as text for people."""
         return self._stream.key
 
-    def _complete_futures(self) -> None:
-        """Complete the futures of events that are durable, or, after a failure, all futures."""
-        while self._futures and (self._cause is not None or self._futures[0][0] <= self._durable_end[0]):
-            _, done = self._futures[0]
-            with suppress(RuntimeError):  # the event loop was closed
-                done.get_loop().call_soon_threadsafe(_complete, done, self._failure())
-                self._raised = self._cause is not None
-            self._futures.popleft()
-
     def _check(self) -> None:
         """Raise the failure, if there is one."""
-        failure = self._failure()
-        if failure is not None:
-            self._raised = True
-            raise failure
+        if self._cause is not None:
+            raise self.failure_to_raise()
 
-    def _failure(self) -> StreamError | None:
-        if self._cause is None:
-            return None
+    def failure_to_raise(self) -> StreamError:
+        """A new error with the cause of the failure, for a caller that raises it: so `close` does not."""
         failure: StreamError
         if isinstance(self._cause, StreamSealed | StreamNotFound):
             failure = type(self._cause)(self._stream.key)
         else:
             failure = WriteFailed(self._stream.key, self.unconfirmed, str(self._cause) or repr(self._cause))
         failure.__cause__ = self._cause
+        self._raised = True
         return failure
 
     # --- appending ---------------------------------------------------------------------------------------------
@@ -451,7 +477,7 @@ class EventWriter:
         while True:
             with self._lock:
                 if self._cause is not None:
-                    self._complete_futures()  # of an append that was interrupted
+                    self._wake_loops()  # of an append that was interrupted
                     return False
                 if self._appender is None:
                     if self._has_queued() or self._appended:
@@ -600,18 +626,15 @@ class EventWriter:
         self._durable_end = batch.end
         if self._producer is not None and (self._durable_number is None or batch.last_number > self._durable_number):
             self._durable_number = batch.last_number
-        if self._futures:
-            with self._lock:
-                self._complete_futures()
         self._done.wake()
+        self._wake_loops()
 
     def _fail(self, error: BaseException) -> None:
         """Fail the writer: nothing more is appended, and waiting calls and futures get the error."""
         self._cause = error
-        with self._lock:
-            self._complete_futures()
         self._done.wake()
         self._work.wake()
+        self._wake_loops()
 
     def _current_routes(self) -> Routes:
         """The present routes of the stream. Raises StreamSealed, StreamNotFound, StreamRecreated."""
@@ -621,16 +644,6 @@ class EventWriter:
         if record.sealed:
             raise StreamSealed(self._stream.key)
         return routes_of(record.routing)
-
-
-def _complete(done: asyncio.Future[None], failure: Exception | None) -> None:
-    """Complete a future, unless it was cancelled."""
-    if done.done():
-        return
-    if failure is None:
-        done.set_result(None)
-    else:
-        done.set_exception(failure)
 
 
 _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Measurements of the client: appends that are waited for, bulk writes, many threads, many writing processes.
+"""Measurements of the client: appends that are waited for, bulk writes, many threads, event loops, many processes.
 
 Beside each figure stands its ceiling, which is measured in turns with it: what the same bytes cost as bare files of
 the same disk.
@@ -6,6 +6,7 @@ the same disk.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import statistics
@@ -15,12 +16,14 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import truediv
 
 import pyarrow as pa
 
 from engine.logs.log import frames_folder
 from engine.root import Root
-from pravega_spark import StreamManager
+from pravega_spark import AsyncEventWriter, StreamManager
 from tests.bench.figures import Figures
 
 SIZE = 1000
@@ -35,6 +38,7 @@ CHUNK, UPLOADS = 4 << 20, 3
 
 ROUNDS = 5
 THREADS, EACH = 64, 100
+COROUTINES = (1, 64, 1000)
 PROCESSES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 8))
 """How many write, and to how many streams."""
 
@@ -43,7 +47,8 @@ SECONDS = 3.0
 
 def measure(folder: str, figures: Figures, parts: list[str]) -> None:
     """Print all of them, or those that are named."""
-    for name, part in {"waited": waited, "bulk": bulk, "threads": threads, "processes": processes}.items():
+    found = {"waited": waited, "bulk": bulk, "threads": threads, "loops": loops, "processes": processes}
+    for name, part in found.items():
         if not parts or name in parts:
             part(folder, figures)
 
@@ -311,3 +316,75 @@ def _processes(root: str, figures: Figures, kind: str, count: int, streams: int)
         least_share=min(one["events"] for one in told) / events * count,
         cpu_us=sum(one["cpu"] for one in told) / events * 1e6,
     )
+
+
+# --- event loops ---------------------------------------------------------------------------------------------------
+
+
+def loops(folder: str, figures: Figures) -> None:
+    """Coroutines that each await their writes of 1 KB, in turns with the same writes without waiting, with 64 threads
+    that each flush, with one caller that flushes each, and with bare new files, one for each append."""
+    with StreamManager(f"{folder}/loops") as manager:
+        manager.create_scope("s")
+        manager.create_stream("s", "loops", 1)
+        os.makedirs(f"{folder}/bare-loops")
+        container, text = manager.root.container(0), "x" * SIZE
+
+        def bare() -> int:
+            for _ in range(APPENDS):
+                _bare_file(f"{folder}/bare-loops", bytes(SIZE))
+            return APPENDS
+
+        def unawaited() -> int:
+            with manager.create_writer("s", "loops") as writer:
+                for _ in range(SINGLE // 10):
+                    writer.write_event(text, "key")
+                writer.flush()
+            return SINGLE // 10
+
+        def flushing(threads: int) -> int:
+            def flush_each(_: int) -> None:
+                for _ in range(APPENDS):
+                    writer.write_event(text, "key")
+                    writer.flush()
+
+            with manager.create_writer("s", "loops") as writer, ThreadPoolExecutor(threads) as pool:
+                list(pool.map(flush_each, range(threads)))
+            return threads * APPENDS
+
+        def awaiting(coroutines: int) -> int:
+            async def await_each(writer: AsyncEventWriter) -> None:
+                for _ in range(APPENDS):
+                    await writer.write_event(text, "key")
+
+            async def program() -> None:
+                async with manager.create_async_writer("s", "loops") as writer:
+                    await asyncio.gather(*(await_each(writer) for _ in range(coroutines)))
+
+            asyncio.run(program())
+            return coroutines * APPENDS
+
+        kinds: dict[str, Callable[[], int]] = {"bare file": bare, "write_event, one flush": unawaited}
+        kinds |= {f"{n} threads that flush": partial(flushing, n) for n in (1, THREADS)}
+        kinds |= {f"{n} coroutines": partial(awaiting, n) for n in COROUTINES}
+        taken: dict[str, list[float]] = {name: [] for name in kinds}
+        spent: dict[str, list[float]] = {name: [] for name in kinds}
+        each_append: dict[str, float] = {}
+        for _ in range(ROUNDS):
+            for name, run in kinds.items():
+                first, cpu, begun = container.head.address, time.process_time(), time.perf_counter()
+                count = run()
+                taken[name].append((time.perf_counter() - begun) / count)
+                spent[name].append((time.process_time() - cpu) / count)
+                each_append[name] = count / max(container.head.address - first, 1)
+    for name in kinds:
+        rate = 1 / statistics.median(taken[name])
+        figures.tell(
+            "client, event loops",
+            name,
+            per_s=rate,
+            bare_rate_times=statistics.median(map(truediv, taken["bare file"], taken[name])),
+            unawaited_share=statistics.median(map(truediv, taken["write_event, one flush"], taken[name])),
+            cpu_us=min(spent[name]) * 1e6,
+            events_per_append=each_append[name] if name != "bare file" else 1,
+        )
