@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         InvalidStreamCut as InvalidStreamCut,
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
+        MalformedEvent as MalformedEvent,
         NoSuchEvent as NoSuchEvent,
         NumbersLost as NumbersLost,
         PositionLost as PositionLost,
