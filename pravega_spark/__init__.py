@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
+    from pravega_spark.streams.values.value_format import ValueFormat as ValueFormat
 
     # Under other names than their own. A strict type checker does not take `import A as B` for an export.
     EventData = Event

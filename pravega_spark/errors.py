@@ -458,8 +458,8 @@ class MalformedEvent(StreamError, ValueError):
 
     def __init__(self, stream: str, segment: str, offset: int, reason: str) -> None:
         super().__init__(
-            f"Stream {stream}, segment {segment}, offset {offset}: the event is malformed: {reason}. Set 'on_malformed' "
-            "to 'null' to read it with null fields, or read the column event as bytes to look at it."
+            f"Stream {stream}, segment {segment}, offset {offset}: the event is malformed: {reason}. Set "
+            "'on_malformed' to 'null' to read it with null fields, or read the column event as bytes to look at it."
         )
         self.stream = stream
         self.segment = segment

@@ -64,6 +64,9 @@ from pravega_spark.streams.reading.stream_position import (
     parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
+from pravega_spark.streams.values.codec import OnMalformed
+from pravega_spark.streams.values.columns import ValueColumns
+from pravega_spark.streams.values.value_format import ValueFormat
 from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
@@ -402,6 +405,19 @@ class StreamManager:
         """Give a stream these tags instead of those that it has. The rest is kept. Raises StreamSealed."""
         self._catalog.stream(scope_name, stream_name).update(tags=tags)
 
+    def set_value_format(self, scope_name: str, stream_name: str, value_format: ValueFormat | None) -> None:
+        """Keep with a stream how its events hold structured values, and their schema; None: no longer.
+
+        Events stay as they are, and `read_events` and Spark return bytes as before, unless they are asked for values.
+        Spark then needs no schema, and refuses a write of values whose columns do not fit it. Raises StreamSealed;
+        ValueError for another Avro schema than the stream keeps, as it would misread its events.
+        """
+        self._catalog.stream(scope_name, stream_name).set_value_format(value_format)
+
+    def value_format(self, scope_name: str, stream_name: str) -> ValueFormat | None:
+        """How the events of a stream hold structured values, if the stream keeps it (`set_value_format`)."""
+        return ValueFormat.of_stream(self._catalog.stream(scope_name, stream_name).snapshot().record)
+
     def scale_stream(
         self,
         scope_name: str,
@@ -647,15 +663,27 @@ class StreamManager:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
-        self, scope_name: str, stream_name: str, start: PositionLike | None = None, end: PositionLike | None = None
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
+        value_format: ValueFormat | None = None,
+        on_malformed: OnMalformed = "fail",
     ) -> EventRange:
         """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
         A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
         the call, not by the iteration. What is returned also gives columns: `to_batches`, `to_arrow`, `to_pandas` (see
         EventRange). Raises InvalidStreamCut, TruncatedData (also while iterating).
+
+        value_format: decode the fields of structured events into columns, in the place of column "event". That of the
+        stream, if it keeps one: `manager.value_format(scope, stream)`. on_malformed: "fail" raises MalformedEvent for
+        an event that is no value of it, "null" makes its fields null.
         """
-        return read_events(self._catalog.stream(scope_name, stream_name), *_range(start, end), self._check_open)
+        stream, (begin, finish) = self._catalog.stream(scope_name, stream_name), _range(start, end)
+        values = None if value_format is None else ValueColumns.of(value_format, on_malformed)
+        return read_events(stream, begin, finish, self._check_open, values)
 
     def to_arrow(
         self,
@@ -664,12 +692,15 @@ class StreamManager:
         start: PositionLike | None = None,
         end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
+        value_format: ValueFormat | None = None,
+        on_malformed: OnMalformed = "fail",
     ) -> pa.Table:
         """The events between two positions as a table, by default all that exist now. See `read_events` and EventRange.
 
         For more than fits in memory: `read_events(…).to_batches()`.
         """
-        return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
+        events = self.read_events(scope_name, stream_name, start, end, value_format, on_malformed)
+        return events.to_arrow(columns)
 
     def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
         """The last `n` events of a stream in the order in which they were appended, oldest first; notebooks show them.

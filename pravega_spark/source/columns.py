@@ -24,7 +24,8 @@ but refuses to cast a string to binary in an INSERT, so a string takes both."""
 
 
 def read_columns(options: SourceOptions) -> dict[str, str]:
-    """The columns of a read with these options, except fields of values; `event_columns` has the Arrow types of those that a stream has."""
+    """The columns of a read with these options, except fields of values. `event_columns` has the Arrow types of those
+    that a stream has."""
     columns = READ_COLUMNS
     if options.include_metadata:
         columns = READ_COLUMNS | METADATA_COLUMNS

@@ -95,7 +95,19 @@ class PravegaDataSource(DataSource):
         own = given if options.value_format == "raw" else {}
         not_logged = bool(kept) or (options.metadata is None and own != read_columns(options))
         self._warn_of_no_effect(use if options.metadata is None else "metadata")
-        return self._options(kept) if not_logged and self._is_new() else options
+        options = self._options(kept) if not_logged and self._is_new() else options
+        return self._with_stored_format(options) if options.value_format == "avro" else options
+
+    @staticmethod
+    def _with_stored_format(options: SourceOptions) -> SourceOptions:
+        """The options with the schema of values that the stream keeps, if a read of values has no other."""
+        if options.value_format == "raw" or options.value_schema is not None:
+            return options
+        if options.metadata is not None or options.is_multi_stream:
+            return options
+        from pravega_spark.source.value_columns import with_stored_format
+
+        return with_stored_format(options)
 
     def _check_named(self, kept: Mapping[str, str]) -> None:
         """Raise ValueError if no option names a stream or a root, as with a table that was created without its options.
@@ -130,7 +142,7 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def schema(self) -> str | StructType:
-        options = self._options()
+        options = self._with_stored_format(self._options())
         columns: str | StructType = read_schema(options)
         if options.value_format != "raw" and options.metadata is None:
             from pravega_spark.source.value_columns import schema_with_values

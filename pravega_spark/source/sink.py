@@ -57,16 +57,17 @@ class _Writer:
         if options.value_format == "raw":
             _check_schema(schema, of_table or options.ignore_extra_columns, options.by_row)
         else:
-            from pravega_spark.source.value_columns import written_values
+            from pravega_spark.source.value_columns import fields_to_write, stored_format, written_values
 
             check_keys(schema, options.by_row)
-            self._values = written_values(schema, options, of_table)
+            fields = fields_to_write(schema, options, of_table)
         self._options = options
         self._of_table = of_table
         from pravega_spark.source.opening import current_snapshot, ensure_scope, log_not_applied
 
         self._sealed = False
         self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
+        record = None
         if options.by_row:
             ensure_scope(options, "write")
         else:
@@ -76,6 +77,8 @@ class _Writer:
             if self._sealed:
                 self._refuse_sealed(self._stream(options.stream))
             self._planned = record.routing
+        if options.value_format != "raw":
+            self._values = written_values(fields, options, None if record is None else stored_format(record))
 
     def _is_idempotent(self) -> bool:
         """Whether the write has a producer id and a number, so that a replay is recognised (X3)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pravega_spark.streams.values.value_format import ValueFormat
 
 if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.model.stream_record import StreamRecord
 
 _TYPES: Sequence[tuple[type[spark.DataType], pa.DataType]] = (
     (spark.BooleanType, pa.bool_()),
@@ -82,7 +84,8 @@ def schema_with_values(options: SourceOptions, columns: Mapping[str, str]) -> sp
     if format is None:
         raise ValueError(
             f"Option 'value_format' is {options.value_format}, but the schema of the values is not known: give one of "
-            "their columns, as in spark.read.schema('id bigint, name string'), or set option 'value_schema'."
+            "their columns, as in spark.read.schema('id bigint, name string'), set option 'value_schema', or keep the "
+            "schema with the stream (pravega-spark stream update --value-format)."
         )
     fields = ValueColumns.of(format).schema
     values = [spark.StructField(field.name, spark_type(field.type)) for field in fields]
@@ -96,6 +99,33 @@ def value_format(options: SourceOptions) -> ValueFormat | None:
     return ValueFormat(options.value_format, options.value_schema)
 
 
+def stored_format(record: StreamRecord) -> ValueFormat | None:
+    """The format that a stream keeps, if any."""
+    return ValueFormat.of_stream(record)
+
+
+def with_stored_format(options: SourceOptions) -> SourceOptions:
+    """The options of a read with the schema of values that its stream keeps, if it keeps one.
+
+    Raises ValueError if it keeps another format; ScopeNotFound, StreamNotFound.
+    """
+    from pravega_spark.source.opening import current_snapshot
+
+    stored = stored_format(current_snapshot(options, "read").record)
+    if stored is None:
+        return options
+    _check_format(stored, options)
+    return replace(options, value_schema=stored.schema)
+
+
+def _check_format(stored: ValueFormat, options: SourceOptions) -> None:
+    if stored.format != options.value_format:
+        raise ValueError(
+            f"Option 'value_format' is {options.value_format}, but stream {options.scope}/{options.stream} keeps its "
+            f"values as {stored.format}: set the option to that."
+        )
+
+
 def chosen_values(schema: spark.StructType, options: SourceOptions) -> ValueColumns | None:
     """The columns of a read's schema that are decoded from events; None if there are none. Raises ValueError."""
     fields = [arrow_field(field) for field in schema.fields if field.name not in EVENT_COLUMNS]
@@ -106,7 +136,8 @@ def chosen_values(schema: spark.StructType, options: SourceOptions) -> ValueColu
     if format is None and options.value_format == "avro":
         raise ValueError(
             "Option 'value_format' is avro, and events can be decoded only with the Avro schema with which they were "
-            "written: set option 'value_schema' to it."
+            "written: set option 'value_schema' to it, or keep it with the stream (pravega-spark stream update "
+            "--value-format avro)."
         )
     format = format or ValueFormat("json", schema_text(wanted))
     format.decoder(wanted)  # refuses columns that do not fit
@@ -133,8 +164,8 @@ _OF_READ = frozenset({"scope", "stream", "segment_id", "offset"})
 """The columns that each read with option `value_format` returns."""
 
 
-def written_values(schema: spark.StructType, options: SourceOptions, all_columns: bool = False) -> WrittenValues:
-    """The columns of a write that are encoded. Raises ValueError for columns that cannot be, or do not fit.
+def fields_to_write(schema: spark.StructType, options: SourceOptions, all_columns: bool = False) -> list[pa.Field]:
+    """The columns of a write that are fields of values. Raises ValueError for columns that cannot be written.
 
     all_columns: columns with the names of a stream's columns may be there, and are not written.
     """
@@ -151,8 +182,28 @@ def written_values(schema: spark.StructType, options: SourceOptions, all_columns
             f"Option 'value_format' is {options.value_format}, but the rows have no columns to put into an event: the "
             f"columns are {', '.join(schema.names) or 'none'}."
         )
-    columns = checked_schema(fields)
+    checked_schema(fields)
+    return fields
+
+
+def written_values(
+    fields: Sequence[pa.Field], options: SourceOptions, stored: ValueFormat | None = None
+) -> WrittenValues:
+    """How fields of a write are encoded. stored: the format that the stream keeps. Raises ValueError if they do not
+    fit it."""
     format = value_format(options)
+    whose = "option 'value_schema'"
+    if stored is not None:
+        _check_format(stored, options)
+        if format is not None and format != stored and (format.format == "avro" or stored.misfits(format.fields())):
+            raise ValueError(
+                f"Option 'value_schema' is not the schema that stream {options.scope}/{options.stream} keeps, "
+                f"{stored.schema}: remove the option, or change what the stream keeps."
+            )
+        format, whose = stored, f"stream {options.scope}/{options.stream}"
+    if options.ignore_extra_columns and format is not None:
+        fields = [field for field in fields if field.name in format.fields().names]
+    columns = checked_schema(fields)
     if format is None and options.value_format == "avro":
         from pravega_spark.streams.values.avro import avro_schema
 
@@ -163,7 +214,7 @@ def written_values(schema: spark.StructType, options: SourceOptions, all_columns
     if format is None:
         format = ValueFormat("json", schema_text(columns))
     else:
-        check_fit(format, columns, "option 'value_schema'")
+        check_fit(format, columns, whose)
     return WrittenValues(format, tuple(columns.names))
 
 

@@ -96,6 +96,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "scaling": {"kind": str, "min_segments": int, "target_rate": int, "factor": int},
             "retention": {"kind": str, "limit": int, "maximum": int | None},
             "tags": [str],
+            "values": None,
             "head": CUT,
             "tail": CUT,
             "transactions": list,

@@ -21,6 +21,7 @@ from pravega_spark.source.value_columns import arrow_field, spark_type
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.values.value_format import ValueFormat
 from tests.large_events import put_small
 
 ROWS = t.StructType().add("id", "long").add("name", "string")
@@ -137,7 +138,7 @@ def test_rows_may_name_their_streams(stream: Stream) -> None:
 
 
 def test_columns_that_do_not_fit_the_schema_are_refused_by_name_and_type(stream: Stream) -> None:
-    with pytest.raises(ValueError, match="column 'name' is string instead of bigint, and column 'id' .* is missing"):
+    with pytest.raises(ValueError, match=r"column 'name' is string instead of bigint, and column 'id' .* is missing"):
         source(stream, value_schema="id bigint NOT NULL, name bigint").writer(
             t.StructType().add("name", "string"), False
         )
@@ -196,7 +197,7 @@ def test_a_column_that_may_mean_another_thing_is_refused(stream: Stream, schema:
 
 
 def test_a_field_of_the_schema_with_the_name_of_a_column_is_refused(stream: Stream) -> None:
-    with pytest.raises(ValueError, match="Option 'value_schema': Field 'offset' .* has the name of a column"):
+    with pytest.raises(ValueError, match=r"Option 'value_schema': Field 'offset' .* has the name of a column"):
         source(stream, value_schema="offset bigint").schema()
 
 
@@ -209,9 +210,7 @@ def test_the_time_of_an_event_is_read_beside_its_fields(stream: Stream) -> None:
 
 def test_a_malformed_event_is_an_error_with_its_position(stream: Stream) -> None:
     put_small(stream, b'{"id":1}', b"oops", b'{"id":3}')
-    with pytest.raises(
-        MalformedEvent, match=r"^Stream s/t, segment 0\.0, offset 16: the event is malformed: it is no "
-    ):
+    with pytest.raises(MalformedEvent, match=r"^Stream s/t, segment 0\.0, offset 16: the event is malformed: it is "):
         read(stream, value_schema="id bigint")
     assert read(stream, value_schema="id bigint", on_malformed="null")["id"].to_pylist() == [1, None, 3]
 
@@ -229,7 +228,7 @@ def test_a_large_event_by_reference_has_null_fields_and_a_pointer(stream: Stream
 def test_a_null_where_the_schema_forbids_it_is_an_error(stream: Stream) -> None:
     put_small(stream, b'{"id":1}', b"{}")
     schema = t.StructType().add("id", "long", nullable=False)
-    with pytest.raises(MalformedEvent, match="offset 16: .* field 'id' is null, which the schema of the read forbids"):
+    with pytest.raises(MalformedEvent, match=r"offset 16: .* field 'id' is null, which the schema of the read"):
         read(stream, schema)
     nested = t.StructType().add("a", t.ArrayType(t.LongType(), containsNull=False))
     put_small(stream, b'{"id":1,"a":[null]}')
@@ -293,3 +292,81 @@ def test_each_type_of_spark_has_one_of_arrow_and_back() -> None:
         assert spark_type(arrow_field(t.StructField("a", kind)).type) == kind
     nested = t.MapType(t.StringType(), t.StructType().add("x", "long"))
     assert spark_type(arrow_field(t.StructField("a", nested)).type) == nested
+
+
+# --- a format that the stream keeps --------------------------------------------------------------------------------
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+    }
+)
+
+
+@pytest.mark.parametrize("kept", [ValueFormat("json", DDL), ValueFormat("avro", AVRO)])
+def test_a_kept_schema_is_that_of_reads_and_writes(stream: Stream, kept: ValueFormat) -> None:
+    stream.set_value_format(kept)
+    write(stream, ROWS, [(1, "a"), (2, None)], value_format=kept.format)
+    table = read(stream, value_format=kept.format)
+    assert table.schema.names == ["id", "name", *POSITION]
+    assert list(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)) == [(1, "a"), (2, None)]
+    chosen = t.StructType().add("name", "string")
+    assert read(stream, chosen, value_format=kept.format)["name"].to_pylist() == ["a", None]
+
+
+def test_a_read_without_the_option_is_as_before(stream: Stream) -> None:
+    stream.set_value_format(ValueFormat("json", DDL))
+    put_small(stream, b"bytes")
+    assert source(stream, value_format="raw").schema() == (
+        "event binary, scope string, stream string, segment_id bigint, offset bigint"
+    )
+    assert read(stream, t.StructType().add("event", "binary"), value_format="raw")["event"].to_pylist() == [b"bytes"]
+
+
+def test_columns_that_do_not_fit_a_kept_schema_are_refused_before_anything_is_written(stream: Stream) -> None:
+    stream.set_value_format(ValueFormat("json", "id int, more date"))
+    message = (
+        r"schema of stream s/t, id int, more date: column 'id' is bigint instead of int, and column 'name' \(string"
+    )
+    with pytest.raises(ValueError, match=message):
+        source(stream).writer(ROWS, False)
+    rows = t.StructType().add("id", "short").add("name", "string")
+    with pytest.raises(ValueError, match="column 'name' .string. is not in it"):
+        source(stream).writer(rows, False)
+    write(stream, rows, [(1, "a")], ignore_extra_columns="true")
+    assert events_of(stream) == [{"id": 1}]
+
+
+def test_another_format_than_the_kept_one_is_refused(stream: Stream) -> None:
+    stream.set_value_format(ValueFormat("avro", AVRO))
+    with pytest.raises(ValueError, match="stream s/t keeps its values as avro: set the option to that"):
+        source(stream).schema()
+    with pytest.raises(ValueError, match="stream s/t keeps its values as avro"):
+        source(stream).writer(ROWS, False)
+    with pytest.raises(ValueError, match="is not the schema that stream s/t keeps"):
+        other = AVRO.replace("long", "int")
+        source(stream, value_format="avro", value_schema=other).writer(ROWS, False)
+
+
+def test_avro_without_a_schema_is_refused_and_a_write_suggests_one(stream: Stream) -> None:
+    with pytest.raises(ValueError, match="can be decoded only with the Avro schema with which they were written"):
+        source(stream, value_format="avro").reader(ROWS)
+    with pytest.raises(ValueError, match="These columns have the schema") as caught:
+        source(stream, value_format="avro").writer(ROWS, False)
+    suggested = str(caught.value).rpartition("the schema ")[2]
+    write(stream, ROWS, [(1, "a")], value_format="avro", value_schema=suggested)
+    assert read(stream, value_format="avro", value_schema=suggested)["name"].to_pylist() == ["a"]
+
+
+def test_a_type_that_cannot_hold_the_avro_field_is_refused(stream: Stream) -> None:
+    with pytest.raises(ValueError, match="field 'id' is bigint in the Avro schema, which int cannot hold"):
+        source(stream, value_format="avro", value_schema=AVRO).reader(t.StructType().add("id", "integer"))
+
+
+def test_several_streams_are_decoded_by_one_schema(stream: Stream) -> None:
+    write(stream, ROWS, [(1, "a")], stream="u", value_format="avro", value_schema=AVRO)
+    write(stream, ROWS, [(2, "b")], value_format="avro", value_schema=AVRO)
+    table = read(stream, stream="t,u", value_format="avro", value_schema=AVRO)
+    assert sorted(table["id"].to_pylist()) == [1, 2]

@@ -95,7 +95,11 @@ def test_types(kind: Any, written: Any, column: str, value: Any) -> None:
 def test_a_named_type_is_used_again() -> None:
     point = {"type": "record", "name": "n.p", "fields": [{"name": "x", "type": "int"}]}
     schema = json.dumps(
-        {"type": "record", "name": "r", "fields": [{"name": "a", "type": point}, {"name": "b", "type": ["null", "n.p"]}]}
+        {
+            "type": "record",
+            "name": "r",
+            "fields": [{"name": "a", "type": point}, {"name": "b", "type": ["null", "n.p"]}],
+        }
     )
     value = {"a": {"x": 1}, "b": {"x": 2}}
     assert decode(schema, [datum(schema, value)]) == [value]

@@ -250,8 +250,8 @@ def _check_wide_enough(written: pa.DataType, wanted: pa.DataType, path: str) -> 
         _check_wide_enough(written.item_type, wanted.item_type, f"{path}[]")
     elif not written.equals(wanted) and (written, wanted) not in _WIDER:
         raise InvalidValueSchema(
-            f"field {path!r} is {type_text(written)} in the Avro schema, which {type_text(wanted)} cannot hold: read it "
-            "as it is written, and cast it after the read"
+            f"field {path!r} is {type_text(written)} in the Avro schema, which {type_text(wanted)} cannot hold: read "
+            "it as it is written, and cast it after the read"
         )
 
 
@@ -373,5 +373,3 @@ def _avro_type(kind: pa.DataType, name: str) -> Any:
         if known.equals(kind):
             return {"type": physical, "logicalType": logical}
     return next(text for text, known in _PRIMITIVES.items() if known.equals(kind))
-
-

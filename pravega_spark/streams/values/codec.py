@@ -5,9 +5,10 @@ A codec keeps that row n of its columns is event n alone. It reads and writes no
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OnMalformed = Literal["fail", "null"]
 """What to do with an event that is no value of the schema: raise MalformedValue, or make all of its columns null."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +43,11 @@ class ValueColumns:
         fields = format.fields()
         refuse_event_columns(fields.names)
         return cls(format, pa.schema([field.with_nullable(True) for field in fields]), on_malformed)
+
+    def chosen(self, names: Collection[str]) -> ValueColumns | None:
+        """Those of some names; None if there are none, so that nothing is decoded."""
+        fields = [self.schema.field(name) for name in names if name in self.schema.names]
+        return replace(self, schema=pa.schema(fields)) if fields else None
 
     def decoder(self) -> Callable[[pa.Array], list[pa.Array]]:
         """A function from a column of events to these columns. It raises MalformedValue."""

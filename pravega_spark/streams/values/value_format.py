@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pravega_spark.streams.model.stream_record import StoredValueFormat, StreamRecord
 from pravega_spark.streams.values.codec import Decoder, Encoder, OnMalformed
 
 if TYPE_CHECKING:
@@ -29,6 +30,28 @@ class ValueFormat:
         if self.format not in FORMATS:
             raise ValueError(f"a value format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         self.fields()
+
+    @classmethod
+    def of_stream(cls, record: StreamRecord) -> ValueFormat | None:
+        """The format that a stream keeps, if any."""
+        return None if record.values is None else cls(*record.values)
+
+    def to_store(self, record: StreamRecord, stream: str) -> StoredValueFormat:
+        """What the record of a stream keeps of it instead of what it has. stream: its name, for errors.
+
+        Raises ValueError for another Avro schema than the stream has, as it would misread the stream's events, and for
+        a field with the name of a column of a read.
+        """
+        from pravega_spark.streams.values.columns import refuse_event_columns
+
+        refuse_event_columns(self.fields().names)
+        stored, known = StoredValueFormat(self.format, self.schema), record.values
+        if known is not None and known.format == "avro" and stored != known:
+            raise ValueError(
+                f"Stream {stream} keeps another Avro schema, without which its events cannot be decoded: write values "
+                "of a new schema to a new stream. If the stream has no events, remove its value format first."
+            )
+        return stored
 
     def fields(self) -> pa.Schema:
         """The fields of a value, and their Arrow types."""
