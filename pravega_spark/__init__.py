@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         InvalidEventPointer as InvalidEventPointer,
         InvalidScale as InvalidScale,
         InvalidStreamCut as InvalidStreamCut,
+        InvalidValueSchema as InvalidValueSchema,
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
         MalformedEvent as MalformedEvent,
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         TransactionNotFound as TransactionNotFound,
         TransactionTooLong as TransactionTooLong,
         TruncatedData as TruncatedData,
+        ValueFormatFixed as ValueFormatFixed,
         WritesLost as WritesLost,
     )
     from pravega_spark.picture import StreamPicture as StreamPicture, stream_picture as stream_picture

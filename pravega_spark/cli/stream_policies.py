@@ -12,7 +12,7 @@ from pravega_spark.console.arguments import StreamName, stream_argument
 
 if TYPE_CHECKING:
     from pravega_spark.streams.model.policies import ScalingPolicy
-    from pravega_spark.streams.model.stream_record import StoredValueFormat, StreamRecord, StreamUpdate
+    from pravega_spark.streams.model.stream_record import StreamRecord, StreamUpdate
     from pravega_spark.streams.values.value_format import ValueFormat
 
 
@@ -49,11 +49,12 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
         retention = retention_of(given, record.retention)
         if retention is not None and given["no_retention"]:
             raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
+        stored = None if values is None else values.to_store(record, str(name))
         return StreamUpdate(
             scaling if scaling is not None else UNCHANGED,
             retention if retention is not None or given["no_retention"] else UNCHANGED,
             labels,
-            _stored(values, record, name) if values is not None else None if given["no_value_format"] else UNCHANGED,
+            stored if stored is not None or given["no_value_format"] else UNCHANGED,
         )
 
     found = session.catalog.stream(*name)
@@ -78,13 +79,6 @@ def _values(format: str | None, schema: str | None, none: bool) -> ValueFormat |
         return ValueFormat("avro" if format == "avro" else "json", schema)
     except ValueError as error:
         raise click.UsageError(f"--value-schema: {error}") from None
-
-
-def _stored(values: ValueFormat, record: StreamRecord, name: StreamName) -> StoredValueFormat:
-    try:
-        return values.to_store(record, str(name))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")

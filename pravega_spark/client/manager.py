@@ -409,8 +409,9 @@ class StreamManager:
         """Keep with a stream how its events hold structured values, and their schema; None: no longer.
 
         Events stay as they are, and `read_events` and Spark return bytes as before, unless they are asked for values.
-        Spark then needs no schema, and refuses a write of values whose columns do not fit it. Raises StreamSealed;
-        ValueError for another Avro schema than the stream keeps, as it would misread its events.
+        Spark then needs no schema, and refuses a write of values whose columns do not fit it. Raises StreamSealed,
+        ValueFormatFixed for another Avro schema than the stream keeps, InvalidValueSchema for a field with the name of
+        a column of a read.
         """
         self._catalog.stream(scope_name, stream_name).set_value_format(value_format)
 

@@ -537,7 +537,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 _NO_BROKER = "There is no broker to set up: credentials of the storage go into options 'storage.<name>'."
-_NO_SCHEMA = "Events are bytes without a schema: decode them in the query, as with from_json."
+_NO_SCHEMA = "Events are bytes without a schema: read their fields with 'value_format', or decode them in the query."
 _ALL_CHANGES = (
     "A stream has no change feed apart from its events: choose them by 'start_stream_cut' and 'end_stream_cut', or "
     "by 'starting_timestamp' and 'ending_timestamp'."

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.columns import EVENT_COLUMNS, ValueColumns
-from pravega_spark.streams.values.ddl import TYPE_NAMES, InvalidValueSchema, checked_schema, schema_text
+from pravega_spark.streams.values.ddl import TYPE_NAMES, checked_schema, schema_text
 from pravega_spark.streams.values.value_format import ValueFormat
 
 if TYPE_CHECKING:

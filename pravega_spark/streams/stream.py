@@ -136,8 +136,7 @@ class Stream(WritableStream):
     def set_value_format(self, format: ValueFormat | None) -> None:
         """Keep with the stream how its events hold values; None: no longer. Its events stay as they are.
 
-        Raises StreamSealed; ValueError for another Avro schema than the stream has, as it would misread their events,
-        and for a field with the name of a column of a read.
+        Raises StreamSealed, ValueFormatFixed, InvalidValueSchema for a field with the name of a column of a read.
         """
         self.update_by(
             lambda record: StreamUpdate(

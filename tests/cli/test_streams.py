@@ -120,6 +120,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "scaling": {"kind": str, "min_segments": int, "target_rate": int, "factor": int},
         "retention": {"kind": str, "limit": int, "maximum": int | None},
         "tags": [str],
+        "values": None,
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
     "stream unsubscribe": {"stream": str, "subscriber": str},

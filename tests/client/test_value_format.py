@@ -46,7 +46,7 @@ def test_fields_are_columns_in_the_place_of_the_event(manager: StreamManager) ->
 def test_an_event_is_not_decoded_if_no_field_is_chosen(manager: StreamManager) -> None:
     put(manager, "no json")
     assert manager.to_arrow("s", "t", columns=["offset"], value_format=JSON)["offset"].to_pylist() == [0]
-    with pytest.raises(MalformedEvent, match="Stream s/t, segment 0.0, offset 0: the event is malformed"):
+    with pytest.raises(MalformedEvent, match=r"Stream s/t, segment 0\.0, offset 0: the event is malformed"):
         manager.to_arrow("s", "t", value_format=JSON)
     assert manager.to_arrow("s", "t", None, None, ["id"], JSON, "null")["id"].to_pylist() == [None]
     with pytest.raises(ValueError, match="'more' is no column of a stream: choose among id, tags, event"):

@@ -6,12 +6,9 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, Row
 
 from tests.spark.folder import Folder
-
-pytestmark = pytest.mark.spark
 
 KINDS = (
     "bo boolean, ti tinyint, sm smallint, i int, bi bigint, f float, d double, dec decimal(20,4), s string, b binary, "
@@ -59,7 +56,8 @@ def test_a_query_copies_rows_and_sql_inserts_them(folder: Folder) -> None:
         .options(**folder.options("one", value_format="json", start_stream_cut="earliest"))
     )
     query = (
-        stream.load().selectExpr("id + 1 AS id", "name", "l", "timestamp '2026-01-01 00:00:00' AS at", "name AS routing_key")
+        stream.load()
+        .selectExpr("id + 1 AS id", "name", "l", "timestamp '2026-01-01 00:00:00' AS at", "name AS routing_key")
         .writeStream.format("pravega").options(**folder.options("two", value_format="json"))
         .option("checkpointLocation", str(folder.path / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip

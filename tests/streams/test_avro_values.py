@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.avro import AvroDecoder, AvroEncoder, AvroSchema, avro_schema
 from pravega_spark.streams.values.codec import MalformedValue, UnencodableValue
-from pravega_spark.streams.values.ddl import InvalidValueSchema, parse_schema, schema_text
+from pravega_spark.streams.values.ddl import parse_schema, schema_text
 from tests.streams.test_json_values import ALL, batch_of, rows_of, same
 
 SIMPLE = json.dumps(
@@ -81,7 +82,8 @@ def test_an_event_is_the_datum_that_other_programs_write() -> None:
          Decimal("1.25")),
         ({"type": "map", "values": ["null", "long"]}, {"k": None, "l": 1}, "map<string,bigint>",
          [("k", None), ("l", 1)]),
-        ({"type": "array", "items": {"type": "record", "name": "x", "fields": [{"name": "b", "type": ["int", "null"]}]}},
+        ({"type": "array", "items": {"type": "record", "name": "x",
+          "fields": [{"name": "b", "type": ["int", "null"]}]}},
          [{"b": 1}, {"b": None}], "array<struct<b:int>>", [{"b": 1}, {"b": None}]),
         (["null", {"type": "string", "avro.java.string": "String"}], None, "string", None),
     ],

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from pravega_spark.streams.values.ddl import InvalidValueSchema, checked_schema, parse_schema, schema_text
+from pravega_spark.errors import InvalidValueSchema
+from pravega_spark.streams.values.ddl import checked_schema, parse_schema, schema_text
 
 
 @pytest.mark.parametrize(

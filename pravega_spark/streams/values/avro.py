@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.codec import MalformedValue, OnMalformed, UnencodableValue
-from pravega_spark.streams.values.ddl import MOST_DIGITS, InvalidValueSchema, checked_schema, type_text
+from pravega_spark.streams.values.ddl import MOST_DIGITS, checked_schema, type_text
 
 if TYPE_CHECKING:
     from types import ModuleType

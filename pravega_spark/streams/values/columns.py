@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.codec import MalformedValue, OnMalformed
 from pravega_spark.streams.values.ddl import checked_schema
 from pravega_spark.streams.values.value_format import ValueFormat
@@ -61,10 +62,10 @@ class ValueColumns:
 
 
 def refuse_event_columns(names: list[str]) -> None:
-    """Raise ValueError for a field with the name of a column of events."""
+    """Raise InvalidValueSchema for a field with the name of a column of events."""
     for name in names:
         if name in EVENT_COLUMNS:
-            raise ValueError(
+            raise InvalidValueSchema(
                 f"Field {name!r} of the value schema has the name of a column that each read of a stream has: rename "
                 "it, or read the events as bytes and decode them in the query."
             )

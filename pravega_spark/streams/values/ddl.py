@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from pravega_spark.errors import InvalidValueSchema
+
 _T = TypeVar("_T")
 
 MOST_DIGITS = 38
@@ -50,10 +52,6 @@ TYPE_NAMES = (*_TYPES, "decimal(p,s)", "array<…>", "map<string,…>", "struct<
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:])")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST_NESTED = 64
-
-
-class InvalidValueSchema(ValueError):
-    """A schema of values that cannot be used."""
 
 
 def parse_schema(text: str) -> pa.Schema:

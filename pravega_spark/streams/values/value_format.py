@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pravega_spark.errors import ValueFormatFixed
 from pravega_spark.streams.model.stream_record import StoredValueFormat, StreamRecord
 from pravega_spark.streams.values.codec import Decoder, Encoder, OnMalformed
 
@@ -39,18 +40,15 @@ class ValueFormat:
     def to_store(self, record: StreamRecord, stream: str) -> StoredValueFormat:
         """What the record of a stream keeps of it instead of what it has. stream: its name, for errors.
 
-        Raises ValueError for another Avro schema than the stream has, as it would misread the stream's events, and for
-        a field with the name of a column of a read.
+        Raises ValueFormatFixed for another Avro schema than the stream has, as it would misread the stream's events,
+        and InvalidValueSchema for a field with the name of a column of a read.
         """
         from pravega_spark.streams.values.columns import refuse_event_columns
 
         refuse_event_columns(self.fields().names)
         stored, known = StoredValueFormat(self.format, self.schema), record.values
         if known is not None and known.format == "avro" and stored != known:
-            raise ValueError(
-                f"Stream {stream} keeps another Avro schema, without which its events cannot be decoded: write values "
-                "of a new schema to a new stream. If the stream has no events, remove its value format first."
-            )
+            raise ValueFormatFixed(stream)
         return stored
 
     def fields(self) -> pa.Schema:
