@@ -80,8 +80,10 @@ if TYPE_CHECKING:
         InvalidEventPointer as InvalidEventPointer,
         InvalidScale as InvalidScale,
         InvalidStreamCut as InvalidStreamCut,
+        InvalidValueSchema as InvalidValueSchema,
         KeyValueTableNotFound as KeyValueTableNotFound,
         LargeEventError as LargeEventError,
+        MalformedEvent as MalformedEvent,
         NoSuchEvent as NoSuchEvent,
         NumbersLost as NumbersLost,
         PositionLost as PositionLost,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
         TransactionNotFound as TransactionNotFound,
         TransactionTooLong as TransactionTooLong,
         TruncatedData as TruncatedData,
+        ValueFormatFixed as ValueFormatFixed,
         WritesLost as WritesLost,
     )
     from pravega_spark.picture import StreamPicture as StreamPicture, stream_picture as stream_picture
@@ -120,6 +123,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
+    from pravega_spark.streams.values.value_format import ValueFormat as ValueFormat
 
     # Under other names than their own. A strict type checker does not take `import A as B` for an export.
     EventData = Event

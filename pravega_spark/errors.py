@@ -456,6 +456,35 @@ class InvalidEventPointer(StreamError, ValueError):
         self.pointer = pointer
 
 
+class InvalidValueSchema(StreamError, ValueError):
+    """A schema of structured values is wrong, or has what columns cannot hold."""
+
+
+class ValueFormatFixed(StreamError, ValueError):
+    """A stream keeps an Avro schema, which cannot be replaced by another one. stream: scope/stream."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"Stream {stream} keeps another Avro schema, without which its events cannot be decoded. Write values of a "
+            "new schema to a new stream. If the stream has no events, remove its value format first."
+        )
+        self.stream = stream
+
+
+class MalformedEvent(StreamError, ValueError):
+    """An event is no value of the schema by which it is decoded. stream: scope/stream. segment: its label."""
+
+    def __init__(self, stream: str, segment: str, offset: int, reason: str) -> None:
+        super().__init__(
+            f"Stream {stream}, segment {segment}, offset {offset}: the event is malformed: {reason}. Set "
+            "'on_malformed' to 'null' to read it with null fields, or read the column event as bytes to look at it."
+        )
+        self.stream = stream
+        self.segment = segment
+        self.offset = offset
+        self.reason = reason
+
+
 class EventTooLarge(StreamError, ValueError):
     """An event is larger than the caller's limit (PDP-43: EventTooLargeException). pointer: its pointer as text."""
 

@@ -50,6 +50,7 @@ WINGS = {
     "pravega_spark": (
         "errors segment_ids quantities parameters storage_options",
         "streams.model",
+        "streams.values",
         "streams.reading",
         "streams.writing",
         "streams",

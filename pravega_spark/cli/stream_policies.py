@@ -1,4 +1,4 @@
-"""`stream update`: changes the policies and tags of a stream."""
+"""`stream update`: changes the policies, tags and value format of a stream."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pravega_spark.console.arguments import StreamName, stream_argument
 if TYPE_CHECKING:
     from pravega_spark.streams.model.policies import ScalingPolicy
     from pravega_spark.streams.model.stream_record import StreamRecord, StreamUpdate
+    from pravega_spark.streams.values.value_format import ValueFormat
 
 
 @click.command()
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 @click.option("--no-retention", is_flag=True, help="Keep everything.")
 @click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
+@click.option("--value-format", type=click.Choice(["json", "avro"]), help="How its events hold structured values.")
+@click.option("--value-schema", help="Fields of the values: 'id bigint, name string', or for avro its schema as JSON.")
+@click.option("--no-value-format", is_flag=True, help="Keep no format of values any more.")
 @pass_session
 def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
-    """Change policies and tags of a stream. Options that are not given are unchanged, and so are the segments."""
+    """Change policies, tags and value format of a stream. What no option is given for is unchanged, as are segments."""
     from pravega_spark.streams.model.stream_record import UNCHANGED, StreamUpdate, checked_tags
 
     if not (tags or no_tags or any(given.values())):
@@ -38,16 +42,19 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
     if tags and no_tags:
         raise click.UsageError("Give --tag or --no-tags, not both.")
     labels = checked_tags(tags) if tags or no_tags else UNCHANGED
+    values = _values(given["value_format"], given["value_schema"], given["no_value_format"])
 
     def chosen(record: StreamRecord) -> StreamUpdate:
         scaling = _scaling(record, **{key: given[key] for key in _SCALING})
         retention = retention_of(given, record.retention)
         if retention is not None and given["no_retention"]:
             raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
+        stored = None if values is None else values.to_store(record, str(name))
         return StreamUpdate(
             scaling if scaling is not None else UNCHANGED,
             retention if retention is not None or given["no_retention"] else UNCHANGED,
             labels,
+            stored if stored is not None or given["no_value_format"] else UNCHANGED,
         )
 
     found = session.catalog.stream(*name)
@@ -56,6 +63,22 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
     session.output.document({"stream": str(name), **policies_row(record)})
     session.output.line(f"stream {name} was updated; its policies and tags are now:")
     session.output.properties(policies_texts(record), POLICIES)
+
+
+def _values(format: str | None, schema: str | None, none: bool) -> ValueFormat | None:
+    """The new format of values, None if none is given."""
+    if (format is None) != (schema is None):
+        raise click.UsageError("Give --value-format and --value-schema together.")
+    if format is None or schema is None:
+        return None
+    if none:
+        raise click.UsageError("Give --value-format or --no-value-format, not both.")
+    from pravega_spark.streams.values.value_format import ValueFormat
+
+    try:
+        return ValueFormat("avro" if format == "avro" else "json", schema)
+    except ValueError as error:
+        raise click.UsageError(f"--value-schema: {error}") from None
 
 
 _SCALING = ("min_segments", "scale_kib", "scale_events", "scale_factor", "no_scaling")

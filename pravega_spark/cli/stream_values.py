@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.stream_record import StreamRecord
 
 
-POLICIES: Headings = {"scaling": "scaling", "retention": "retention", "tags": "tags"}
+POLICIES: Headings = {"scaling": "scaling", "retention": "retention", "tags": "tags", "values": "values"}
 
 
 def policies_texts(record: StreamRecord) -> dict[str, str | None]:
     """Policies and tags for people."""
     texts = {"scaling": scaling_text(record.scaling), "retention": retention_text(record.retention)}
-    return {**texts, "tags": ", ".join(record.tags) or None}
+    values = None if record.values is None else f"{record.values.format}: {record.values.schema}"
+    return {**texts, "tags": ", ".join(record.tags) or None, "values": values}
 
 
 def policies_row(record: StreamRecord) -> dict[str, Any]:
     """Policies and tags in a document."""
     kind, min_segments, rate, factor = astuple(record.scaling)
     scaling = {"kind": kind, "min_segments": min_segments, "target_rate": rate, "factor": factor}
-    return {"scaling": scaling, "retention": retention_row(record.retention), "tags": list(record.tags)}
+    row = {"scaling": scaling, "retention": retention_row(record.retention), "tags": list(record.tags)}
+    values = None if record.values is None else record.values._asdict()
+    return {**row, "values": values}
 
 
 def retention_options(command: Command) -> Command:

@@ -69,6 +69,9 @@ from pravega_spark.streams.reading.stream_position import (
     parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
+from pravega_spark.streams.values.codec import OnMalformed
+from pravega_spark.streams.values.columns import ValueColumns
+from pravega_spark.streams.values.value_format import ValueFormat
 from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
@@ -413,6 +416,20 @@ class StreamManager:
         """Give a stream these tags instead of those that it has. The rest is kept. Raises StreamSealed."""
         self._catalog.stream(scope_name, stream_name).update(tags=tags)
 
+    def set_value_format(self, scope_name: str, stream_name: str, value_format: ValueFormat | None) -> None:
+        """Keep with a stream how its events hold structured values, and their schema; None: no longer.
+
+        Events stay as they are, and `read_events` and Spark return bytes as before, unless they are asked for values.
+        Spark then needs no schema, and refuses a write of values whose columns do not fit it. Raises StreamSealed,
+        ValueFormatFixed for another Avro schema than the stream keeps, InvalidValueSchema for a field with the name of
+        a column of a read.
+        """
+        self._catalog.stream(scope_name, stream_name).set_value_format(value_format)
+
+    def value_format(self, scope_name: str, stream_name: str) -> ValueFormat | None:
+        """How the events of a stream hold structured values, if the stream keeps it (`set_value_format`)."""
+        return ValueFormat.of_stream(self._catalog.stream(scope_name, stream_name).snapshot().record)
+
     def scale_stream(
         self,
         scope_name: str,
@@ -688,15 +705,26 @@ class StreamManager:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def read_events(
-        self, scope_name: str, stream_name: str, start: PositionLike | None = None, end: PositionLike | None = None
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
+        value_format: ValueFormat | None = None,
+        on_malformed: OnMalformed = "fail",
     ) -> EventRange:
         """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
         A segment follows all of its predecessors, so the events of each key keep their order. The range is resolved by
         the call, not by the iteration. What is returned also gives columns: `to_batches`, `to_arrow`, `to_pandas` (see
         EventRange). Raises InvalidStreamCut, TruncatedData (also while iterating).
+
+        value_format: decode the fields of structured events into columns, in the place of column "event". That of the
+        stream, if it keeps one: `manager.value_format(scope, stream)`. on_malformed: "fail" raises MalformedEvent for
+        an event that is no value of it, "null" makes its fields null.
         """
-        return read_events(self._catalog.stream(scope_name, stream_name), *_range(start, end), self._check_open)
+        stream, (begin, finish) = self._catalog.stream(scope_name, stream_name), _range(start, end)
+        return read_events(stream, begin, finish, self._check_open, _value_columns(value_format, on_malformed))
 
     def to_arrow(
         self,
@@ -705,12 +733,15 @@ class StreamManager:
         start: PositionLike | None = None,
         end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
+        value_format: ValueFormat | None = None,
+        on_malformed: OnMalformed = "fail",
     ) -> pa.Table:
         """The events between two positions as a table, by default all that exist now. See `read_events` and EventRange.
 
         For more than fits in memory: `read_events(…).to_batches()`.
         """
-        return self.read_events(scope_name, stream_name, start, end).to_arrow(columns)
+        events = self.read_events(scope_name, stream_name, start, end, value_format, on_malformed)
+        return events.to_arrow(columns)
 
     def segment_ranges(
         self,
@@ -733,14 +764,19 @@ class StreamManager:
             raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
         return segment_ranges(self._catalog.stream(scope_name, stream_name), *_range(start, end), size)
 
-    def read_segment(self, segment_range: SegmentRange) -> EventRange:
+    def read_segment(
+        self,
+        segment_range: SegmentRange,
+        value_format: ValueFormat | None = None,
+        on_malformed: OnMalformed = "fail",
+    ) -> EventRange:
         """The events of a range that `segment_ranges` returned in any process. See `read_events` and EventRange.
 
         Raises StreamRecreated if another stream has the name now, PositionLost if the root was restored from a copy
         without this range, TruncatedData (also while iterating).
         """
         stream = self._catalog.stream(segment_range.scope, segment_range.stream)
-        return read_segment(stream, segment_range, self._check_open)
+        return read_segment(stream, segment_range, self._check_open, _value_columns(value_format, on_malformed))
 
     def last_events(self, scope_name: str, stream_name: str, n: int = 10) -> LastEvents:
         """The last `n` events of a stream in the order in which they were appended, oldest first; notebooks show them.
@@ -838,6 +874,10 @@ def _range(start: PositionLike | None, end: PositionLike | None) -> tuple[Stream
 def _checked_name(scope_name: str, stream_name: str) -> str:
     """The full name of a stream. Raises ValueError for a name that no stream can have."""
     return f"{validate_scope_name(scope_name)}/{validate_stream_name(stream_name)}"
+
+
+def _value_columns(value_format: ValueFormat | None, on_malformed: OnMalformed) -> ValueColumns | None:
+    return None if value_format is None else ValueColumns.of(value_format, on_malformed)
 
 
 def _tail_of(start: PositionLike | None, poll_interval: DurationLike) -> tuple[StreamPosition, float]:

@@ -26,6 +26,7 @@ from pravega_spark.streams.reading.slices import Events, ScanSlice, plan_slices
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.values.columns import ValueColumns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,11 +59,19 @@ class EventRange(Iterator[Event]):
 
     columns: of "event", "scope", "stream", "segment_id", "offset", "timestamp" (when it was written),
     "event_pointer" and "event_number"; by default the first five, as in Spark. Each method reads the whole range,
-    regardless of earlier iteration. Raises TruncatedData if a part of it was truncated meanwhile; Closed.
+    regardless of earlier iteration. With a value format, the fields of values are columns too, by default in the place
+    of "event". Raises TruncatedData if a part of it was truncated meanwhile; Closed.
     """
 
-    def __init__(self, stream: Stream, resolve: Callable[[Snapshot], Ranges], check_open: Callable[[], None]) -> None:
-        """resolve: the range of each segment, in the order of reading; called once."""
+    def __init__(
+        self,
+        stream: Stream,
+        resolve: Callable[[Snapshot], Ranges],
+        check_open: Callable[[], None],
+        values: ValueColumns | None = None,
+    ) -> None:
+        """resolve: the range of each segment, in the order of reading; called once. values: fields that are columns."""
+        self._values = values
         self._stream, self._check_open = stream, check_open
 
         def resolved(snapshot: Snapshot) -> tuple[bytes, Ranges, list[ScanSlice]]:
@@ -88,8 +97,13 @@ class EventRange(Iterator[Event]):
 
     def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """The events in record batches of some MiB each, read on demand: memory stays bounded."""
-        chosen = dict.fromkeys(COLUMNS if columns is None else columns, True)
-        return pa.RecordBatchReader.from_batches(schema_of(chosen), self._batches(chosen))
+        chosen = dict.fromkeys(self._columns() if columns is None else columns, True)
+        values = None if self._values is None else self._values.chosen(chosen)
+        return pa.RecordBatchReader.from_batches(schema_of(chosen, self._values), self._batches(chosen, values))
+
+    def _columns(self) -> Sequence[str]:
+        """The default columns: fields of values stand for the event."""
+        return COLUMNS if self._values is None else (*self._values.schema.names, *COLUMNS[1:])
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All events as a table, in memory."""
@@ -99,10 +113,10 @@ class EventRange(Iterator[Event]):
         """All events as a data frame, in memory. ImportError without pandas."""
         return self.to_arrow(columns).to_pandas()
 
-    def _batches(self, columns: dict[str, bool]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: dict[str, bool], values: ValueColumns | None) -> Iterator[pa.RecordBatch]:
         stream, numbered = self._stream, not NUMBERED.isdisjoint(columns)
         slices = stream.query(partial(self._planned_again, numbered=numbered))
-        made = EventColumns(_Whole(stream.scope, stream.name), columns)
+        made = EventColumns(_Whole(stream.scope, stream.name), columns, values)
         self._check_open()
         for events in SliceReader(stream.root, stream.scope, stream.name, wanted=made.most_bytes).read(slices):
             self._check_open()
@@ -118,6 +132,7 @@ def read_events(
     start: StreamPosition = "head",
     end: StreamPosition = "tail",
     check_open: Callable[[], None] = lambda: None,
+    values: ValueColumns | None = None,
 ) -> EventRange:
     """The events between two positions, by default all that exist now: segment by segment, in order within each.
 
@@ -128,7 +143,7 @@ def read_events(
     def resolved(snapshot: Snapshot) -> Ranges:
         return snapshot.ranges(cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail"))
 
-    return EventRange(stream, resolved, check_open)
+    return EventRange(stream, resolved, check_open, values)
 
 
 def tail_events(

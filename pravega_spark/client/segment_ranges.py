@@ -17,6 +17,7 @@ from pravega_spark.streams.reading.slices import divided
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.values.columns import ValueColumns
 
 
 class SegmentRange(NamedTuple):
@@ -65,7 +66,9 @@ def segment_ranges(
     return stream.query(found)
 
 
-def read_segment(stream: Stream, wanted: SegmentRange, check_open: Callable[[], None]) -> EventRange:
+def read_segment(
+    stream: Stream, wanted: SegmentRange, check_open: Callable[[], None], values: ValueColumns | None = None
+) -> EventRange:
     """The events of a range. Raises StreamRecreated, TruncatedData, PositionLost, InvalidStreamCut."""
 
     def resolved(snapshot: Snapshot) -> Ranges:
@@ -73,4 +76,4 @@ def read_segment(stream: Stream, wanted: SegmentRange, check_open: Callable[[], 
             raise StreamRecreated(stream.key)
         return snapshot.range_of(wanted.segment_id, wanted.start, wanted.end)
 
-    return EventRange(stream, resolved, check_open)
+    return EventRange(stream, resolved, check_open, values)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
     from pravega_spark.streams.reading.bounds import Bounds
     from pravega_spark.streams.reading.snapshot import Snapshot
+    from pravega_spark.streams.values.columns import ValueColumns
 
 
 logger = logging.getLogger(__name__)
@@ -59,13 +60,20 @@ def _range(options: SourceOptions, snapshot: Snapshot) -> StreamRange:
 class BatchReader(DataSourceReader):
     """Reads the events between two stream cuts, of one or several streams.
 
-    columns: those to read, and whether each may be null; None: those of the options.
+    columns: those to read, and whether each may be null; None: those of the options. values: those that are decoded
+    from events.
     """
 
-    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Mapping[str, bool] | None = None,
+        values: ValueColumns | None = None,
+    ) -> None:
         options.batch_cuts()
         self._options = options
         self._columns = columns
+        self._values = values
         self._bounds: Bounds | None = None
 
     @for_users
@@ -73,4 +81,4 @@ class BatchReader(DataSourceReader):
         return list(plan_streams(batch_ranges(self._options), self._columns, self._bounds))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, partition, self._columns)
+        return read_partition(self._options, partition, self._columns, self._values)

@@ -24,23 +24,31 @@ but refuses to cast a string to binary in an INSERT, so a string takes both."""
 
 
 def read_columns(options: SourceOptions) -> dict[str, str]:
-    """The columns of a read with these options; `event_columns` has the Arrow types of those that a stream has."""
+    """The columns of a read with these options, except fields of values. `event_columns` has the Arrow types of those
+    that a stream has."""
     columns = READ_COLUMNS
     if options.include_metadata:
         columns = READ_COLUMNS | METADATA_COLUMNS
     elif options.large_events == "reference":
         columns = {**READ_COLUMNS, "event_pointer": "string"}
+    if options.value_format != "raw":  # fields stand for the event
+        columns = {name: kind for name, kind in columns.items() if name != "event"}
+        return {"routing_key": "string", **columns} if options.insertable else columns
     return {**INSERT_COLUMNS, **columns, **INSERT_COLUMNS} if options.insertable else columns
 
 
 def chosen_columns(schema: StructType, options: SourceOptions) -> dict[str, bool]:
     """The columns of a schema, which a user may have given, and whether each may be null.
 
-    They are columns of a read with these options, in any order. Raises ValueError for an unknown column, or one of
-    another type.
+    They are columns of a read with these options, in any order; with option `value_format` other columns are fields of
+    values. Raises ValueError for an unknown column, or one of another type.
     """
     known = {**READ_COLUMNS, **METADATA_COLUMNS, **(INSERT_COLUMNS if options.insertable else {})}
+    if options.value_format != "raw":
+        _check_collisions(schema, options)
     for field in schema.fields:
+        if options.value_format != "raw" and field.name not in known:
+            continue
         if field.name not in known:
             raise ValueError(
                 f"Column {field.name!r} of the given schema is not a column of a stream: choose among "
@@ -54,6 +62,30 @@ def chosen_columns(schema: StructType, options: SourceOptions) -> dict[str, bool
     if {*schema.names} <= {"routing_key"}:
         raise ValueError(f"The given schema has no columns of a stream: choose among {', '.join(known)}.")
     return {field.name: field.nullable for field in schema.fields}
+
+
+def _check_collisions(schema: StructType, options: SourceOptions) -> None:
+    """Raise ValueError if a column of a stream is probably meant as a field of values, which has the same name."""
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if schema.names.count(field.name) > 1:
+            raise ValueError(f"Column {field.name!r} is in the schema twice: keep one.")
+        hidden = field.name in METADATA_COLUMNS and not options.include_metadata
+        hidden = hidden or (field.name == "routing_key" and not options.insertable)
+        if (hidden and not (options.large_events == "reference" and field.name == "event_pointer")) or (
+            field.name in {**READ_COLUMNS, **METADATA_COLUMNS} and kind != _type_of(field.name, options)
+        ):
+            told = " Set option 'include_metadata' to true to read that column." if hidden else ""
+            raise ValueError(
+                f"Column {field.name!r} of the given schema has the name of a column of the stream, so it cannot be a "
+                f"field of the event.{told} To read a field of this name, read the events as bytes and decode them in "
+                "the query."
+            )
+
+
+def _type_of(name: str, options: SourceOptions) -> str:
+    inserted = INSERT_COLUMNS if options.insertable else {}
+    return {**READ_COLUMNS, **METADATA_COLUMNS, **inserted}[name]
 
 
 def read_schema(options: SourceOptions) -> str:

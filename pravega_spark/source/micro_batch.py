@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.streams.model.stream_record import StreamRecord
+    from pravega_spark.streams.values.columns import ValueColumns
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +60,20 @@ Snapshots = dict[str, Snapshot]
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams for a streaming query. Lives in one process of the driver for the whole query.
 
-    columns: those to read, and whether each may be null; None: those of the options.
+    columns: those to read, and whether each may be null; None: those of the options. values: those that are decoded
+    from events.
     """
 
-    def __init__(self, options: SourceOptions, columns: Mapping[str, bool] | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Mapping[str, bool] | None = None,
+        values: ValueColumns | None = None,
+    ) -> None:
         options.streaming_cuts()
         self._options = options
         self._columns = columns
+        self._values = values
         self._selection = Selection(options, "follow")
         self._admission = AdmissionControl(options)
         self._first: dict[str, StreamCut] | None = None
@@ -338,7 +346,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return snapshot if snapshot.has(end) else stream.snapshot()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, partition, self._columns)
+        return read_partition(self._options, partition, self._columns, self._values)
 
     def commit(self, end: Any) -> None:
         """A batch is done: if the query is a subscriber, retention may delete what the batch has read."""

@@ -395,6 +395,32 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "value_format",
+        "choice",
+        "How events hold structured rows. json, avro: columns other than those of a stream are fields of the event, "
+        "encoded in a write and decoded in a read. raw: an event is bytes, in column event.",
+        (*READS, *WRITES),
+        default="raw",
+        choices=("raw", "json", "avro"),
+    ),
+    Option(
+        "value_schema",
+        "string",
+        "Schema of the fields for value_format. For json, columns and their types in Spark's words, as in "
+        "id bigint, name string; a read can also give them by schema(). For avro, the Avro schema with which the "
+        "events are written, as JSON.",
+        (*READS, *WRITES),
+    ),
+    Option(
+        "on_malformed",
+        "choice",
+        "What a read with value_format does with an event that is no value of the schema. fail: fail the query, and "
+        "name stream, segment and offset. null: make the columns of all its fields null.",
+        READS,
+        default="fail",
+        choices=("fail", "null"),
+    ),
+    Option(
         "salvage",
         "boolean",
         "Read the intact events of a Pravega cluster's damaged long-term storage. What is lost is logged on the "
@@ -511,7 +537,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 _NO_BROKER = "There is no broker to set up: credentials of the storage go into options 'storage.<name>'."
-_NO_SCHEMA = "Events are bytes without a schema: decode them in the query, as with from_json."
+_NO_SCHEMA = "Events are bytes without a schema: read their fields with 'value_format', or decode them in the query."
 _ALL_CHANGES = (
     "A stream has no change feed apart from its events: choose them by 'start_stream_cut' and 'end_stream_cut', or "
     "by 'starting_timestamp' and 'ending_timestamp'."

@@ -46,6 +46,7 @@ MULTI_STREAM_TABLES = (None, "Counts")
 """Values of option `metadata` with which a read may cover several streams. None: a read of events."""
 
 LargeEvents = Literal["error", "reference", "inline"]
+ValueFormatName = Literal["raw", "json", "avro"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,9 @@ class SourceOptions:
     metadata: str | None
     include_metadata: bool
     insertable: bool
+    value_format: ValueFormatName
+    value_schema: str | None
+    on_malformed: Literal["fail", "null"]
     salvage: bool
     allow_create_scope: bool
     allow_create_stream: bool
@@ -152,6 +156,7 @@ class SourceOptions:
             txn_app_id=txn_app_id,
             txn_version=txn_version,
             metadata=_metadata(given),
+            value_schema=_value_schema(given),
             allow_create_scope=given.flag("allow_create_scope", "batch write"),
             allow_create_stream=given.flag("allow_create_stream", "batch write"),
             asked_to_create_scope=given.flag("allow_create_scope", "batch read"),
@@ -454,6 +459,26 @@ def _transaction_key(given: OptionReader) -> tuple[str | None, int | None]:
     if app_id == "":
         raise ValueError("Option 'txn_app_id' is empty: give a name that identifies this job.")
     return app_id, version
+
+
+def _value_schema(given: OptionReader) -> str | None:
+    """The schema of values, checked with their format, so that a mistake in it is an error of this option."""
+    text, format = given.text("value_schema"), given.choice("value_format")
+    if text is None:
+        return None
+    if format == "raw":
+        raise ValueError(
+            "Option 'value_schema' is the schema of structured events, but option 'value_format' is raw: set it to "
+            "json or avro, or remove 'value_schema'."
+        )
+    from pravega_spark.streams.values.columns import ValueColumns
+    from pravega_spark.streams.values.value_format import ValueFormat
+
+    try:
+        ValueColumns.of(ValueFormat("avro" if format == "avro" else "json", text))
+    except ValueError as error:
+        raise ValueError(f"Option 'value_schema': {error}") from None
+    return text
 
 
 def _metadata(given: OptionReader) -> str | None:

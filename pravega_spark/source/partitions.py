@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.cuts import StreamCut
     from pravega_spark.streams.reading.bounds import Bounds
     from pravega_spark.streams.reading.snapshot import Snapshot
+    from pravega_spark.streams.values.columns import ValueColumns
 
 logger = logging.getLogger(__name__)
 
@@ -139,16 +140,19 @@ def _columns(options: SourceOptions, columns: Mapping[str, bool] | None) -> Mapp
 
 @for_users
 def read_partition(
-    options: SourceOptions, partition: InputPartition, columns: Mapping[str, bool] | None = None
+    options: SourceOptions,
+    partition: InputPartition,
+    columns: Mapping[str, bool] | None = None,
+    values: ValueColumns | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition; columns: None for those of the options."""
+    """The rows of a partition; columns: None for those of the options. values: those that are decoded from events."""
     if not isinstance(partition, SlicePartition):
         return  # the plan has no partitions, so Spark passes one of its own
     root = open_root(options.root, options.storage, options.wal, salvage=options.salvage)
     wanted = _columns(options, columns)
     stored = {name: nullable for name, nullable in wanted.items() if name != "routing_key"}
     for stream, slices in partition.by_stream():
-        made = EventColumns(options.of_stream(stream) if options.is_multi_stream else options, stored)
+        made = EventColumns(options.of_stream(stream) if options.is_multi_stream else options, stored, values)
         reader = SliceReader(root, options.scope, stream, options.fail_on_data_loss, made.most_bytes)
         for events in reader.read(slices):
             for batch in made.batches(events):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pravega_spark.source.option_table import Use
     from pravega_spark.source.options import SourceOptions
+    from pravega_spark.streams.values.columns import ValueColumns
 
 _LOGGED: set[int] = set()
 """Hashes of the options whose warnings were logged: of streaming writes, and of reads for which Spark does not call
@@ -91,9 +92,22 @@ class PravegaDataSource(DataSource):
         self._check_named(kept)
         options = self._options(kept, warn=False)
         given = {field.name: field.dataType.simpleString() for field in schema}
-        not_logged = bool(kept) or (options.metadata is None and given != read_columns(options))
+        own = given if options.value_format == "raw" else {}
+        not_logged = bool(kept) or (options.metadata is None and own != read_columns(options))
         self._warn_of_no_effect(use if options.metadata is None else "metadata")
-        return self._options(kept) if not_logged and self._is_new() else options
+        options = self._options(kept) if not_logged and self._is_new() else options
+        return self._with_stored_format(options) if options.value_format == "avro" else options
+
+    @staticmethod
+    def _with_stored_format(options: SourceOptions) -> SourceOptions:
+        """The options with the schema of values that the stream keeps, if a read of values has no other."""
+        if options.value_format == "raw" or options.value_schema is not None:
+            return options
+        if options.metadata is not None or options.is_multi_stream:
+            return options
+        from pravega_spark.source.value_columns import with_stored_format
+
+        return with_stored_format(options)
 
     def _check_named(self, kept: Mapping[str, str]) -> None:
         """Raise ValueError if no option names a stream or a root, as with a table that was created without its options.
@@ -128,9 +142,13 @@ class PravegaDataSource(DataSource):
 
     @for_users
     def schema(self) -> str | StructType:
-        options = self._options()
+        options = self._with_stored_format(self._options())
         columns: str | StructType = read_schema(options)
-        if options.metadata is not None:
+        if options.value_format != "raw" and options.metadata is None:
+            from pravega_spark.source.value_columns import schema_with_values
+
+            columns = schema_with_values(options, read_columns(options))
+        elif options.metadata is not None:
             from pravega_spark.source.tables import table_schema
 
             columns = table_schema(options.metadata)
@@ -159,8 +177,8 @@ class PravegaDataSource(DataSource):
             from pravega_spark.source.spark_api.filters import FilteredReader, takes_filters
 
             if takes_filters():
-                return FilteredReader(options, chosen_columns(schema, options))
-        return BatchReader(options, chosen_columns(schema, options))
+                return FilteredReader(options, chosen_columns(schema, options), _values(schema, options))
+        return BatchReader(options, chosen_columns(schema, options), _values(schema, options))
 
     @for_users
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -170,7 +188,7 @@ class PravegaDataSource(DataSource):
         options = self._to_read(schema, "stream read")
         if options.metadata is not None:
             raise ValueError("Option 'metadata' is for batch reads only: use spark.read instead of spark.readStream.")
-        reader = MicroBatchReader(options, chosen_columns(schema, options))
+        reader = MicroBatchReader(options, chosen_columns(schema, options), _values(schema, options))
         return reader if tells_position() else PositionKeeper(reader, options.limit_first_batch)
 
     @for_users
@@ -200,12 +218,24 @@ class PravegaDataSource(DataSource):
                 "or set option 'append_complete_results' to true."
             )
         writer = StreamWriter(options, schema)
-        return writer if gets_batches() else RowGatherer(writer, schema, WRITE_COLUMNS)
+        if gets_batches():
+            return writer
+        structured = options.value_format != "raw"
+        return RowGatherer(writer, schema, None if structured else WRITE_COLUMNS)
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
         """The options of the catalog table that is read or written; none if the given options name a stream."""
         kept = [(field.metadata or {}).get(_KEPT, {}) for field in schema]
         return kept[0] if "stream" not in self.options and kept.count(kept[0]) == len(kept) else {}
+
+
+def _values(schema: StructType, options: SourceOptions) -> ValueColumns | None:
+    """The columns of a read that are fields of values."""
+    if options.value_format == "raw":
+        return None
+    from pravega_spark.source.value_columns import chosen_values
+
+    return chosen_values(schema, options)
 
 
 # --- tables of the catalog ---------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.task_outputs import TaskMessage
+    from pravega_spark.source.value_columns import WrittenValues
     from pravega_spark.streams.stream import Stream
     from pravega_spark.streams.writing.digests import Digest
     from pravega_spark.streams.writing.producer_state import ProducerWrite
@@ -52,13 +53,21 @@ class _Writer:
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, of_table: bool = False) -> None:
-        _check_schema(schema, of_table or options.ignore_extra_columns, options.by_row)
+        self._values: WrittenValues | None = None
+        if options.value_format == "raw":
+            _check_schema(schema, of_table or options.ignore_extra_columns, options.by_row)
+        else:
+            from pravega_spark.source.value_columns import fields_to_write, stored_format, written_values
+
+            check_keys(schema, options.by_row)
+            fields = fields_to_write(schema, options, of_table)
         self._options = options
         self._of_table = of_table
         from pravega_spark.source.opening import current_snapshot, ensure_scope, log_not_applied
 
         self._sealed = False
         self._planned = None  # if so, each task looks up its streams; otherwise tasks do not read the log
+        record = None
         if options.by_row:
             ensure_scope(options, "write")
         else:
@@ -68,6 +77,8 @@ class _Writer:
             if self._sealed:
                 self._refuse_sealed(self._stream(options.stream))
             self._planned = record.routing
+        if options.value_format != "raw":
+            self._values = written_values(fields, options, None if record is None else stored_format(record))
 
     def _is_idempotent(self) -> bool:
         """Whether the write has a producer id and a number, so that a replay is recognised (X3)."""
@@ -116,8 +127,9 @@ class _Writer:
                     refuse_sealed(self._stream(options.stream))
                     check_sealed = False
                 if self._of_table:
-                    _check_not_read(batch)
-                collector.add(_events_of(batch), router.find(batch))
+                    _check_not_read(batch, _WRITTEN if self._values is None else (*self._values.names, "routing_key"))
+                rows = batch if self._values is None else self._values.encoded(batch)
+                collector.add(_events_of(rows), router.find(rows))
             outputs = collector.finish()
             digests = dict(collector.digests) if collector.digests is not None else None
             return TaskMessage(outputs, query_id, router.planned, collector.created_at(), digests)
@@ -288,17 +300,7 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
             "event attribute type must be a string or binary; received unsupported type "
             f"{fields['event'].simpleString()}: column 'event' can be written with {_as_text('event', fields)}"
         )
-    key = fields.get("routing_key")
-    if key is not None and not isinstance(key, StringType):
-        raise ValueError(
-            f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}: column "
-            f"'routing_key' can be written with {_as_text('routing_key', fields)}"
-        )
-    if by_row and not isinstance(fields["stream"], StringType):
-        raise ValueError(
-            f"Column 'stream' names the stream of each row, so it must be a string, not "
-            f"{fields['stream'].simpleString()}: cast it, or set option 'stream'."
-        )
+    check_keys(schema, by_row)
     written = WRITE_COLUMNS if by_row else _WRITTEN
     extra = [] if all_columns else [name for name in fields if name not in (*written, *_of_read(fields))]
     if extra == ["stream"]:
@@ -310,8 +312,24 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
         names = ", ".join(map(repr, extra))
         raise ValueError(
             f"{'Columns' if len(extra) > 1 else 'Column'} {names} would be dropped, as only event and routing_key are "
-            'written: put them into the event, for example with selectExpr("to_json(struct(*)) as event"), select '
-            "event and routing_key only, or set option 'ignore_extra_columns' to true."
+            'written: put them into the event, for example with selectExpr("to_json(struct(*)) as event") or option '
+            "'value_format', select event and routing_key only, or set option 'ignore_extra_columns' to true."
+        )
+
+
+def check_keys(schema: StructType, by_row: bool) -> None:
+    """Raise ValueError if the columns that route rows are no strings."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    key = fields.get("routing_key")
+    if key is not None and not isinstance(key, StringType):
+        raise ValueError(
+            f"routing_key attribute type must be a string; received unsupported type {key.simpleString()}: column "
+            f"'routing_key' can be written with {_as_text('routing_key', fields)}"
+        )
+    if by_row and not isinstance(fields["stream"], StringType):
+        raise ValueError(
+            f"Column 'stream' names the stream of each row, so it must be a string, not "
+            f"{fields['stream'].simpleString()}: cast it, or set option 'stream'."
         )
 
 
@@ -347,11 +365,11 @@ def _as_text(name: str, columns: Mapping[str, DataType]) -> str:
     return f"selectExpr({', '.join(repr(chosen if each == name else each) for each in _WRITTEN if each in columns)})"
 
 
-def _check_not_read(batch: pa.RecordBatch) -> None:
+def _check_not_read(batch: pa.RecordBatch, columns: Collection[str]) -> None:
     """Raise ValueError for rows of an INSERT INTO that may have been read from a stream."""
     for name in batch.schema.names:
-        if name not in _WRITTEN and batch.column(name).null_count < batch.num_rows:
-            written = ", ".join(each for each in _WRITTEN if each in batch.schema.names)
+        if name not in columns and batch.column(name).null_count < batch.num_rows:
+            written = ", ".join(each for each in columns if each in batch.schema.names)
             raise ValueError(
                 f"INSERT INTO: column {name!r} has values, but the write sets it itself. Name the columns that you "
                 f"insert, as in INSERT INTO a_table ({written}) SELECT …"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import BadKeyVersion, DataCorruption, UnknownFormat
 from engine.state.operations import CheckEntry, CreateSegment, Operation, PutEntry
@@ -41,6 +41,9 @@ from pravega_spark.streams.writing.event_order import Interleaving
 from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite, has_producers
 from pravega_spark.streams.writing.writable_stream import WritableStream
 from pravega_spark.streams.writing.writes import SegmentAppend, StreamWrite, write_together
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.values.value_format import ValueFormat
 
 UNREACHABLE_NUMBER = 1 << 24
 """A segment number that no stream reaches: a new stream starts here if the numbers of a deleted one are unknown."""
@@ -129,6 +132,17 @@ class Stream(WritableStream):
         StreamSealed, and what `choose` raises.
         """
         self._change(lambda snapshot: changes.update(snapshot, choose))
+
+    def set_value_format(self, format: ValueFormat | None) -> None:
+        """Keep with the stream how its events hold values; None: no longer. Its events stay as they are.
+
+        Raises StreamSealed, ValueFormatFixed, InvalidValueSchema for a field with the name of a column of a read.
+        """
+        self.update_by(
+            lambda record: StreamUpdate(
+                UNCHANGED, UNCHANGED, UNCHANGED, None if format is None else format.to_store(record, self.key)
+            )
+        )
 
     def scale(
         self,

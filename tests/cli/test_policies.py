@@ -131,3 +131,38 @@ def test_the_example_of_a_policy_by_size_truncates_what_its_page_says(tmp_path: 
     assert "nothing was truncated: no recorded stream cut has at least 10 KiB after it" in first
     assert "would be truncated: 4,000 events" in planned
     assert "was truncated: 4,000 events" in last
+
+
+def test_the_format_of_values_is_kept_until_it_is_removed(root: str) -> None:
+    kept = {"format": "json", "schema": "id bigint, name string"}
+    given = ("--value-format", "json", "--value-schema", kept["schema"])
+    assert document("stream", "update", "sc/st", *given, root=root)["values"] == kept
+    assert updated(root, "--tag", "c")[2] == ["c"]
+    assert document("stream", "describe", "sc/st", root=root)["stream"]["values"] == kept
+    assert "json: id bigint, name string" in run("stream", "describe", "sc/st", root=root).stdout
+    assert document("stream", "update", "sc/st", "--no-value-format", root=root)["values"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--value-format", "json"), "Give --value-format and --value-schema together"),
+        (("--value-format", "json", "--value-schema", "a money"), "--value-schema: the schema is wrong at 'money'"),
+        (("--value-format", "json", "--value-schema", "a int", "--no-value-format"), "not both"),
+    ],
+)
+def test_a_wrong_format_of_values_is_an_error_of_usage(root: str, given: tuple[str, ...], message: str) -> None:
+    assert message in run("stream", "update", "sc/st", *given, root=root, code=2).stderr
+
+
+def test_what_the_stream_refuses_of_a_format_of_values(root: str) -> None:
+    schema = '{"type":"record","name":"r","fields":[{"name":"a","type":"%s"}]}'
+    run("stream", "update", "sc/st", "--value-format", "avro", "--value-schema", schema % "int", root=root)
+    told = run(
+        "stream", "update", "sc/st", "--value-format", "avro", "--value-schema", schema % "long", root=root, code=1
+    )
+    assert "Stream sc/st keeps another Avro schema" in told.stderr
+    named = run(
+        "stream", "update", "sc/plain", "--value-format", "json", "--value-schema", "offset int", root=root, code=1
+    )
+    assert "Field 'offset' of the value schema has the name of a column" in named.stderr

@@ -52,6 +52,7 @@ GOOD: dict[str, Any] = {
     "source": "/nowhere",
     "path": "/nowhere/file.svg",
     "policy": None,
+    "value_format": None,
     "tags": [],
     "segments_to_seal": [0],
     "new_key_ranges": [(0.0, 1.0)],

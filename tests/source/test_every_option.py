@@ -83,6 +83,13 @@ SAMPLES: dict[str, Sample] = {
     "metadata": Sample("Counts", "metadata", "Counts", "counts", "^Option 'metadata' must be one of .*case-sensitive"),
     "include_metadata": flag("include_metadata", "true"),
     "insertable": flag("insertable", "true"),
+    "value_format": Sample(
+        "JSON", "value_format", "json", "xml", "^Option 'value_format' must be one of raw, json, avro"
+    ),
+    "value_schema": Sample(
+        "id bigint", "value_schema", "id bigint", "id money", "^Option 'value_schema': ", {"value_format": "json"}
+    ),
+    "on_malformed": Sample("null", "on_malformed", "null", "skip", "^Option 'on_malformed' must be one of fail, null"),
     "salvage": flag("salvage", "true"),
     "allow_create_scope": flag("allow_create_scope", "false"),
     "allow_create_stream": flag("allow_create_stream", "false"),

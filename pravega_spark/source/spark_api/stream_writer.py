@@ -36,24 +36,38 @@ class BatchesWriter(Protocol):
 
 
 class RowGatherer(DataSourceStreamWriter):
-    """A `BatchesWriter` for Spark 4.0. columns: those of the schema that are kept, of strings or of bytes."""
+    """A `BatchesWriter` for Spark 4.0. columns: those of the schema that are kept, of strings or of bytes; None: all,
+    of whatever type."""
 
-    def __init__(self, writer: BatchesWriter, schema: StructType, columns: Sequence[str]) -> None:
+    def __init__(self, writer: BatchesWriter, schema: StructType, columns: Sequence[str] | None) -> None:
         self._writer = writer
+        self._schema = schema if columns is None else None
         self._kept = [
             (place, field.name, isinstance(field.dataType, BinaryType))
             for place, field in enumerate(schema.fields)
-            if field.name in columns
+            if columns is None or field.name in columns
         ]
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self._writer.write(self._gathered(iterator))
+
+    def _of_any_type(self, rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+        """Spark has made the rows of Arrow batches; this is its own inverse of that."""
+        from itertools import islice
+
+        from pyspark.sql.conversion import LocalDataToArrowConversion
+
+        while some := list(islice(rows, ROWS)):
+            yield from LocalDataToArrowConversion.convert(some, schema, False).to_batches()
 
     def _gathered(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         from itertools import islice
 
         import pyarrow as pa
 
+        if self._schema is not None:
+            yield from self._of_any_type(rows, self._schema)
+            return
         types = [pa.binary() if is_binary else pa.string() for _, _, is_binary in self._kept]
         names = [name for _, name, _ in self._kept]
         while some := list(islice(rows, ROWS)):

@@ -58,12 +58,21 @@ UNCHANGED = Unchanged.UNCHANGED
 """For a policy, or tags, that an update leaves unchanged."""
 
 
+class StoredValueFormat(NamedTuple):
+    """The format of a stream's values and their schema, as they are stored (`values.value_format`)."""
+
+    format: Literal["json", "avro"]
+    schema: str
+
+
 class StreamUpdate(NamedTuple):
-    """What an update changes of a stream. retention: None removes the policy. tags: see `checked_tags`."""
+    """What an update changes of a stream. retention: None removes the policy. tags: see `checked_tags`. values: None
+    removes the format."""
 
     scaling: ScalingPolicy | Unchanged
     retention: RetentionPolicy | Unchanged | None
     tags: tuple[str, ...] | Unchanged
+    values: StoredValueFormat | Unchanged | None = UNCHANGED
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
@@ -147,6 +156,8 @@ class StreamRecord:
     """Missing information, in words: of a stream in the long-term storage of a Pravega, where it was never flushed."""
     generations: tuple[Generation, ...] = ()
     """The generations whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
+    values: StoredValueFormat | None = None
+    """How events hold values, if their writers agreed on it."""
     version: int = -1
 
     @property
@@ -191,8 +202,9 @@ class StreamRecord:
         fields |= {"epochs": list(_plain_epochs(self.epochs)), "scaling": astuple(self.scaling)}
         if self.retention is not None:
             fields["retention"] = astuple(self.retention)
-        if not self.unknown:
-            del fields["unknown"]
+        for name in ("unknown", "values"):
+            if not fields[name]:
+                del fields[name]
         return bytes(msgpack.packb(fields))
 
     def checked(self, stream: str) -> bytes:
@@ -295,6 +307,7 @@ _FIELDS: dict[str, Reader] = {
     "generations": reader(tuple[Generation, ...]),
     "first_number": reader(Natural),
     "unknown": reader(tuple[str, ...]),
+    "values": reader(StoredValueFormat),
 }
 """The stored fields, in the order in which they are stored, and how each is read."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pravega_spark.errors import MalformedEvent
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.arrays import arrow_array, null_scalar, repeated, text_scalar
 from pravega_spark.streams.model.events import HEADER_SIZE
@@ -17,6 +18,8 @@ from pravega_spark.streams.model.index import UNKNOWN_TIME
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.slices import Events
+from pravega_spark.streams.values.codec import MalformedValue
+from pravega_spark.streams.values.columns import ValueColumns
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 10_000
@@ -53,28 +56,40 @@ class Reading(Protocol):
     def include_metadata(self) -> bool: ...
 
 
-def schema_of(columns: Mapping[str, bool]) -> pa.Schema:
-    """The schema of these columns, which may be nullable. ValueError for an unknown column."""
+def schema_of(columns: Mapping[str, bool], values: ValueColumns | None = None) -> pa.Schema:
+    """The schema of these columns, which may be nullable. ValueError for an unknown column.
+
+    values: the columns that are decoded from events; `columns` has them too.
+    """
+    fields = {} if values is None else {field.name: field for field in values.schema}
     for name in columns:
-        if name not in _TYPES:
-            raise ValueError(f"{name!r} is no column of a stream: choose among {', '.join(_TYPES)}")
-    return pa.schema([pa.field(name, _TYPES[name], nullable) for name, nullable in columns.items()])
+        if name not in _TYPES and name not in fields:
+            raise ValueError(f"{name!r} is no column of a stream: choose among {', '.join((*fields, *_TYPES))}")
+    return pa.schema(
+        [
+            fields[name] if name in fields else pa.field(name, _TYPES[name], nullable)
+            for name, nullable in columns.items()
+        ]
+    )
 
 
 class EventColumns:
     """Builds record batches for one stream: the columns of `schema_of`, and none for other names.
 
     Columns of one repeated value are built once. most_bytes: the maximum payload of a large event that is read
-    (bytes; None: any).
+    (bytes; None: any). values: the columns that are decoded from events. Events are read only for these and for the
+    column `event`.
     """
 
-    def __init__(self, options: Reading, columns: Mapping[str, bool]) -> None:
+    def __init__(self, options: Reading, columns: Mapping[str, bool], values: ValueColumns | None = None) -> None:
         self._options = options
-        self._schema = schema_of(columns)
+        self._schema = schema_of(columns, values)
+        self._values = [] if values is None else values.schema.names
+        self._decode = None if values is None else values.decoder()
         self._repeated = {name: repeated(getattr(options, name), 0) for name in ("scope", "stream")}
-        self._makers = [getattr(self, f"_{name}") for name in self._schema.names]
+        self._makers = {name: getattr(self, f"_{name}") for name in self._schema.names if name not in self._values}
         self.most_bytes = None if options.large_events == "inline" else options.max_event_bytes
-        if "event" not in self._schema.names:
+        if "event" not in self._schema.names and not self._values:
             self.most_bytes = 0
 
     def batches(self, events: Events) -> Iterator[pa.RecordBatch]:
@@ -87,8 +102,14 @@ class EventColumns:
             first = last
 
     def _batch(self, events: Events, first: int, last: int) -> pa.RecordBatch:
-        columns = [make(events, first, last) for make in self._makers]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        columns = {name: make(events, first, last) for name, make in self._makers.items()}
+        if self._decode is not None:
+            payloads = columns["event"] if "event" in columns else self._event(events, first, last)
+            try:
+                columns |= zip(self._values, self._decode(payloads), strict=True)
+            except MalformedValue as malformed:
+                raise self._malformed(events, first + malformed.row, malformed.reason) from None
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
     def _scope(self, events: Events, first: int, last: int) -> pa.Array:
         return self._same("scope", last - first)
@@ -153,6 +174,11 @@ class EventColumns:
         return pc.binary_join_element_wise(
             text_scalar(f"{segment}:"), offsets, text_scalar("-"), lengths, text_scalar("")
         )
+
+    def _malformed(self, events: Events, row: int, reason: str) -> MalformedEvent:
+        options = self._options
+        stream, segment = f"{options.scope}/{options.stream}", segment_label(events.segment_id)
+        return MalformedEvent(stream, segment, events.offset + int(events.starts[row]), reason)
 
     def _too_large(self, events: Events, row: int) -> ValueError:
         options, size = self._options, int(events.lengths[row])
