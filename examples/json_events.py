@@ -1,4 +1,4 @@
-"""Events in JSON, by Spark's own functions: rows to events, events to columns, and events that are no JSON set apart."""
+"""Events in JSON, by Spark's own functions: rows to events, events to columns, others set apart."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ SCHEMA = "order BIGINT, customer STRING, items ARRAY<STRUCT<name: STRING, price:
 
 
 def run(spark: SparkSession, folder: Path) -> tuple[list[tuple[int, float]], list[str], str]:
-    """Write orders and read them; return the orders with their sums, what is no JSON, and a schema found in an event."""
+    """Write and read orders; return the orders with their sums, what is no JSON, and a schema found in an event."""
     root = str(folder / "streams")
     orders = spark.createDataFrame(
         [(1, "ann", [("tea", 2.5), ("milk", 1.0)]), (2, "ben", [("rice", 3.0)])],

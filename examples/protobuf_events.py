@@ -1,7 +1,7 @@
 """Events in Protobuf, by Spark's own functions, with the descriptors of the messages.
 
-The jar of spark-protobuf has to be on the class path (docs/payloads.md). A project has its descriptors from
-`protoc --include_imports --descriptor_set_out=orders.desc orders.proto`; here they are made by Protobuf's Python package.
+The jar of spark-protobuf has to be on the class path (docs/payloads.md). A project gets its descriptors from
+`protoc --include_imports --descriptor_set_out=orders.desc orders.proto`. Here Protobuf's Python package makes them.
 """
 
 import tempfile

@@ -19,6 +19,7 @@ from typing import Any
 
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from pravega_spark import StreamManager
 
@@ -52,6 +53,10 @@ class Recipe:
         """How many different events the table has."""
         return self.table().select("segment_id", "offset").distinct().count()
 
+    def batches(self) -> int:
+        """How many batches the checkpoint of the query that makes the table has."""
+        return committed_batches(self.folder)
+
     def forget_last_commit(self, query: str) -> str:
         """Bring the checkpoint of a query to what it is when the driver dies after the sink's commit of a batch and
         before the checkpoint's. Returns the batch's number."""
@@ -78,6 +83,12 @@ class Recipe:
         with StreamManager(str(self.folder / "streams")) as manager:
             found = Counter(bytes(event.data).decode() for event in manager.read_events("shop", "published"))
         return differences(Counter(row.event for row in self.table().select("event").collect()), found)
+
+
+def committed_batches(folder: Path) -> int:
+    """How many batches the query that makes the table has committed."""
+    commits = folder / "checkpoints" / "table" / "commits"
+    return sum(file.name.isdigit() for file in commits.iterdir()) if commits.exists() else 0
 
 
 def rows(frame: DataFrame) -> Counter[str]:
@@ -107,10 +118,8 @@ def exactly_once(recipe: Recipe) -> dict[str, Any]:
     found["unlike stream, in the end"] = recipe.unlike_stream()
     found["unlike published"] = recipe.unlike_published()
     found["count"] = recipe.table().count()
-    numbers = recipe.table().groupBy("segment_id").agg({"event_number": "max", "*": "count"})
-    found["gaps"] = [
-        tuple(row) for row in numbers.toDF("segment_id", "last", "count").where("last + 1 <> count").collect()
-    ]
+    numbers = recipe.table().groupBy("segment_id").agg(expr("max(event_number) AS last"), expr("count(*) AS count"))
+    found["gaps"] = [tuple(row) for row in numbers.where("last + 1 <> count").collect()]
     return found
 
 
@@ -127,15 +136,14 @@ def files_without_a_list(recipe: Recipe) -> dict[str, Any]:
 
 
 def expired_snapshots(recipe: Recipe) -> dict[str, Any]:
-    """A crash between the table's commit and the checkpoint's, and before the restart the snapshot expires (Iceberg)."""
+    """A crash between the table's commit and the checkpoint's, and then the snapshot expires (Iceberg)."""
     recipe.write(400, 50)
     recipe.store()
     recipe.forget_last_commit("table")
-    recipe.spark.sql(
-        "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
-    )
-    expire = "CALL lake.system.expire_snapshots(table => 'shop.orders', older_than => TIMESTAMP '{}', retain_last => 1)"
-    recipe.spark.sql(expire.format("2100-01-01 00:00:00"))
+    rewrite = "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
+    expire = "CALL lake.system.expire_snapshots(table => 'shop.orders', older_than => {}, retain_last => 1)"
+    recipe.spark.sql(rewrite)
+    recipe.spark.sql(expire.format("TIMESTAMP '2100-01-01 00:00:00'"))
     recipe.store()
     return {"count": recipe.table().count(), "positions": recipe.positions()}
 
@@ -149,8 +157,17 @@ def another_checkpoint(recipe: Recipe) -> dict[str, Any]:
     return {"before": before, "count": recipe.table().count(), "positions": recipe.positions()}
 
 
+def small_batches(recipe: Recipe) -> dict[str, Any]:
+    """All that is in the stream, 10 events in a batch. A program that does so may be killed and begun again."""
+    done = -1
+    while done < (done := recipe.batches()):
+        recipe.store(max_events_per_trigger=10, limit_first_batch="true")
+    return {"unlike stream": recipe.unlike_stream(), "batches": done}
+
+
 CHECKS: dict[str, Callable[[Recipe], dict[str, Any]]] = {
-    check.__name__: check for check in (exactly_once, files_without_a_list, expired_snapshots, another_checkpoint)
+    check.__name__: check
+    for check in (exactly_once, files_without_a_list, expired_snapshots, another_checkpoint, small_batches)
 }
 
 

@@ -10,8 +10,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from ast import literal_eval
+from importlib import import_module
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from examples import json_events, parquet_table
 from tests.examples import table_checks
+from tests.spark.cluster import kill, waited
 from tests.support.jars import AVRO, DELTA, ICEBERG, PROTOBUF, TREE, jars
 
 pytestmark = pytest.mark.timeout(900)
@@ -34,18 +38,23 @@ EXACTLY_ONCE = {
 }
 
 
-def program(what: str, *arguments: str) -> list[str]:
-    """Run a program in a Spark session with the jars of an artifact; returns its lines."""
-    paths = ",".join(map(str, jars(what)))
-    environment = {
+def environment(what: str | None) -> dict[str, str]:
+    """That of a program whose Spark session has the jars of an artifact."""
+    paths = f"--jars {','.join(map(str, jars(what)))}" if what else ""
+    return {
         **os.environ,
         "PYTHONPATH": str(TREE),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --jars {paths} --conf spark.ui.enabled=false "
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] {paths} --conf spark.ui.enabled=false "
         "--conf spark.driver.host=127.0.0.1 --conf spark.sql.shuffle.partitions=2 --conf spark.log.level=ERROR "
         "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell",
     }
-    done = subprocess.run([sys.executable, *arguments], cwd=TREE, env=environment, capture_output=True, text=True)
+
+
+def program(what: str | None, *arguments: str) -> list[str]:
+    """Run a program in a Spark session with the jars of an artifact; returns its lines."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=TREE, env=environment(what), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout.strip().splitlines()
 
@@ -55,7 +64,7 @@ def printed(what: str, example: str) -> Any:
     return literal_eval(program(what, f"examples/{example}.py")[-1])
 
 
-def found(what: str, recipe: str, folder: Path, *checks: str) -> Any:
+def found(what: str | None, recipe: str, folder: Path, *checks: str) -> Any:
     """What checks of a recipe find (tests.examples.table_checks)."""
     return json.loads(program(what, "-m", "tests.examples.table_checks", recipe, str(folder), *checks)[-1])
 
@@ -130,3 +139,25 @@ def test_iceberg(tmp_path: Path) -> None:
         "expired_snapshots": {"count": 500, "positions": 450},
         "another_checkpoint": {"before": 500, "count": 1000, "positions": 500},
     }
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("what", "recipe"), [(None, "parquet_table"), (DELTA, "delta_table"), (ICEBERG, "iceberg_table")]
+)
+def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) -> None:
+    import_module(f"examples.{recipe}").write_orders(tmp_path, 0, 400)
+    command = [sys.executable, "-m", "tests.examples.table_checks", recipe, str(tmp_path), "small_batches"]
+    for round_ in range(3):
+        before = table_checks.committed_batches(tmp_path)
+        process = subprocess.Popen(
+            command, cwd=TREE, env=environment(what), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+        )
+        waited(lambda: table_checks.committed_batches(tmp_path) >= before + 3 or process.poll() is not None)  # noqa: B023
+        time.sleep(0.2 * round_)  # at another point of a batch
+        assert process.poll() is None, "it was killed on its way"
+        kill(process)
+    result = found(what, recipe, tmp_path, "small_batches")
+    assert result["unlike stream"] == [] and result["batches"] >= 30

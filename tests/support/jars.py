@@ -92,9 +92,7 @@ def _download(coordinates: str, folder: Path) -> None:
     command += ["-types", "jar", "bundle", "-retrieve", f"{partial}/[organisation]_[artifact]-[revision].[ext]"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        message = (
-            f"{coordinates} could not be downloaded from Maven Central. Set {NONE_TO_BE_HAD}=1 to skip such tests."
-        )
+        message = f"{coordinates} could not be downloaded from Maven Central. {NONE_TO_BE_HAD}=1 skips such tests."
         if os.environ.get(NONE_TO_BE_HAD):
             pytest.skip(message)
         pytest.fail(f"{message}\n{done.stdout[-3000:]}", pytrace=False)
