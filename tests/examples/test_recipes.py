@@ -69,6 +69,11 @@ def found(what: str | None, recipe: str, folder: Path, *checks: str) -> Any:
     return json.loads(program(what, "-m", "tests.examples.table_checks", recipe, str(folder), *checks)[-1])
 
 
+def wait_for_batches(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    """Wait until the query that makes the table has committed so many batches, or its process has ended."""
+    waited(lambda: process.poll() is not None or table_checks.committed_batches(folder) >= count)
+
+
 def test_json(spark: SparkSession, tmp_path: Path) -> None:
     sums, bad, schema = json_events.run(spark, tmp_path)
     assert sums == [(1, 3.5), (2, 3.0)] and bad == ["not JSON"]
@@ -143,9 +148,13 @@ def test_iceberg(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("what", "recipe"), [(None, "parquet_table"), (DELTA, "delta_table"), (ICEBERG, "iceberg_table")]
+    ("what", "recipe"),
+    [
+        pytest.param(None, "parquet_table", marks=pytest.mark.long),
+        (DELTA, "delta_table"),
+        (ICEBERG, "iceberg_table"),
+    ],
 )
 def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) -> None:
     import_module(f"examples.{recipe}").write_orders(tmp_path, 0, 400)
@@ -155,7 +164,7 @@ def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) 
         process = subprocess.Popen(
             command, cwd=TREE, env=environment(what), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
         )
-        waited(lambda: table_checks.committed_batches(tmp_path) >= before + 3 or process.poll() is not None)  # noqa: B023
+        wait_for_batches(process, tmp_path, before + 3)
         time.sleep(0.2 * round_)  # at another point of a batch
         assert process.poll() is None, "it was killed on its way"
         kill(process)
