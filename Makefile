@@ -127,5 +127,5 @@ bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw wh
 	$(if $(PROFILE),$(BIN)/py-spy record --subprocesses --rate 200 --output profile-bench.svg --) $(BIN)/python -m tests.bench $(PARTS)
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(LOWEST) $(VENV)-spark-* .ci/venv .ci/venv-lowest .servers build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
+	rm -rf $(VENV) $(LOWEST) $(VENV)-spark-* .ci/venv .ci/venv-lowest .servers .jars build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
