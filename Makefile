@@ -30,10 +30,10 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-quick test-long test-lowest test-spark coverage planted backend-table lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table lint format docs reference bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(STAMP) ## make the virtual environment and install this project with its pinned dependencies
 
@@ -79,6 +79,10 @@ $(LOWEST)/.installed: setup.cfg pyproject.toml constraints-lowest.txt
 test-spark: java $(SPARK_VENV)/.installed ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.0.5)
 	PYSPARK_PYTHON=$(abspath $(SPARK_VENV))/bin/python PYSPARK_DRIVER_PYTHON=$(abspath $(SPARK_VENV))/bin/python \
 	  $(SPARK_VENV)/bin/python -m pytest $(PYTEST_ARGS) -m "spark and not long"
+
+options-by-version: java $(SPARK_VENV)/.installed ## observe what each option does with that version of Spark, and write it into the docs (SPARK=4.0.5)
+	PYSPARK_PYTHON=$(abspath $(SPARK_VENV))/bin/python PYSPARK_DRIVER_PYTHON=$(abspath $(SPARK_VENV))/bin/python \
+	  $(SPARK_VENV)/bin/python -m pytest -n 0 --options-by-version write -m "long or not long" tests/spark/test_options_by_version.py
 
 # Spark alone; everything else comes from $(VENV). Its wheel is built here, as there is none to download, and is mostly
 # jars, which do not get smaller a second time.

@@ -107,7 +107,9 @@ def _table(columns: Columns) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _by_outcome(keys: Iterable[Key], cells: Mapping[Key, tuple[str, ...]]) -> Iterable[tuple[tuple[str, ...], list[Key]]]:
+def _by_outcome(
+    keys: Iterable[Key], cells: Mapping[Key, tuple[str, ...]]
+) -> Iterable[tuple[tuple[str, ...], list[Key]]]:
     """The uses of an option that have the same outcomes, as one row; the row of the first use first."""
     order = list(dict.fromkeys(cells.values()))
     ordered = sorted(keys, key=lambda key: order.index(cells[key]))

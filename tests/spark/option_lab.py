@@ -1,7 +1,7 @@
 """Reads and writes in each use of the source's options, small enough to make one for each option.
 
-A use is one of the option table, or `table`: a table of the catalog, which SQL reads and inserts into. A streaming query
-has no trigger, as most have: it runs until it has read what there is, and is stopped.
+A use is one of the option table, or `table`: a table of the catalog, which SQL reads and inserts into. A streaming
+query has no trigger, as most have: it runs until it has read what there is, and is stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WRITING: tuple[AnyUse, ...] = ("batch write", "stream write", "table")
 class Lab(Folder):
     """Streams of scope `s` in a folder of a test's own, read and written as programs do.
 
-    Options are those of one stream, `t` unless one of them says otherwise; None leaves one out that is there by default.
+    Options are those of stream `t`, unless one of them says otherwise. None leaves out one that is there by default.
     """
 
     def given(self, options: dict[str, Any]) -> dict[str, str]:
@@ -143,7 +143,9 @@ class Lab(Folder):
 
     def _texts(self, events: tuple[str, ...], columns: str = "") -> DataFrame:
         chosen = ", ".join(f"'{event}'" for event in events)
-        return self.spark.sql(f"SELECT explode(array({chosen})) AS event{', ' + columns if columns else ''}").coalesce(1)
+        return self.spark.sql(f"SELECT explode(array({chosen})) AS event{', ' + columns if columns else ''}").coalesce(
+            1
+        )
 
     def _insert(self, events: tuple[str, ...], options: dict[str, Any]) -> None:
         """All columns are named by their order, as Spark 4.0 fills in none."""
@@ -183,3 +185,9 @@ def refusal(work: Callable[[], Any]) -> str:
     except PySparkException as error:
         return str(error)
     return ""
+
+
+def refused(words: str, work: Callable[[], Any]) -> None:
+    """Check that a read or write is refused with an error that has these words."""
+    told = refusal(work)
+    assert words in told, told or "it is not refused"

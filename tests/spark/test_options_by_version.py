@@ -22,10 +22,8 @@ from pravega_spark.streams.maintenance.subscribers import query_subscriber, subs
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from tests.archives import ROLLING, case, laid_out
-from tests.options_by_version import FLAG, PAGE, PROPERTY, columns_of
-from tests.spark.option_lab import READING, ROWS, WRITING, AnyUse, Lab, refusal, sizes
-
-pytestmark = [pytest.mark.spark]
+from tests.options_by_version import FLAG, PAGE, PROPERTY, columns_of, with_columns
+from tests.spark.option_lab import READING, ROWS, WRITING, AnyUse, Lab, refusal, refused, sizes
 
 YES = "yes"
 ACCEPTED = "accepted, has no effect"
@@ -101,15 +99,15 @@ def a_storage_option_reaches_the_storage(lab: Lab, use: AnyUse) -> Outcome:
     if use == "table":
         with lab.table(**given) as name:
             assert lab.spark.table(name).count() == 3
-            assert "'mine'" in refusal(lab.spark.read.options(**given).table(name).count)
+            refused("'mine'", lab.spark.read.options(**given).table(name).count)
         return {"storage.<name>": NOT_KEPT}
-    assert "'mine'" in refusal(lambda: lab.count(use, **given))
+    refused("'mine'", lambda: lab.count(use, **given))
     return None
 
 
 @probe("storage.<name>", uses=("batch write", "stream write"))
 def a_storage_option_of_a_write_reaches_the_storage(lab: Lab, use: AnyUse) -> Outcome:
-    assert "'mine'" in refusal(lambda: lab.put_by(use, "a", **{"storage.mine": "1"}))
+    refused("'mine'", lambda: lab.put_by(use, "a", **{"storage.mine": "1"}))
     return None
 
 
@@ -120,7 +118,7 @@ def the_log_is_read_elsewhere(lab: Lab, use: AnyUse) -> Outcome:
     lab.root = Root.open(lab.url, wal=wal, containers=1)
     lab.fill(3, wal=wal)
     assert lab.count(use, wal=wal) == 3
-    assert "wal" in refusal(lambda: lab.count(use, wal=str(lab.path / "wrong")))
+    refused("wal", lambda: lab.count(use, wal=str(lab.path / "wrong")))
     return None
 
 
@@ -163,7 +161,7 @@ def scope_and_stream_are_created_with_policies(lab: Lab, use: AnyUse) -> Outcome
     )
     for name in allowed:
         missing = {"scope": "missing", "stream": "missing", **allowed, name: False}
-        assert "does not exist" in refusal(lambda missing=missing: _create(lab, use, **missing))  # type: ignore[misc]
+        refused("does not exist", lambda missing=missing: _create(lab, use, **missing))  # type: ignore[misc]
     return None
 
 
@@ -225,7 +223,7 @@ def a_loss_is_an_error_unless_allowed(lab: Lab, use: AnyUse) -> Outcome:
     lab.fill(5, 5)
     start = StreamCut("s", "t", {0: 0}).as_text()
     lab.stream().truncate(StreamCut("s", "t", {0: 45}))
-    assert "has been truncated" in refusal(lambda: lab.count(use, start_stream_cut=start))
+    refused("has been truncated", lambda: lab.count(use, start_stream_cut=start))
     assert lab.count(use, start_stream_cut=start, fail_on_data_loss=False) == 5
     return None
 
@@ -246,7 +244,10 @@ def a_scan_is_split(lab: Lab, use: AnyUse) -> Outcome:
 def large_events_are_left_out(lab: Lab, use: AnyUse) -> Outcome:
     lab.put("small", "x" * 2000)
     found = lab.rows_of(use, large_events="reference", max_event_bytes=1000)
-    assert sorted((row["event"] is None, row["event_pointer"] is None) for row in found) == [(False, True), (True, False)]
+    assert sorted((row["event"] is None, row["event_pointer"] is None) for row in found) == [
+        (False, True),
+        (True, False),
+    ]
     return None
 
 
@@ -287,7 +288,7 @@ def what_is_sound_of_a_damaged_archive_is_read(lab: Lab, use: AnyUse) -> Outcome
     name = min(name for name in objects if name.startswith("demo/rides/0.#epoch.0$offset."))
     objects[name] = objects[name][:-1]
     damaged = {"controller": str(laid_out(objects, lab.path / "lts")), "scope": "demo", "stream": "rides"}
-    assert "damage" in refusal(lambda: lab.count(use, **damaged))
+    refused("damage", lambda: lab.count(use, **damaged))
     assert lab.count(use, **damaged, salvage=True) > 0
     if use == "metadata":
         assert len(lab.rows_of(use, **damaged, salvage=True, metadata="Losses")) == 1
@@ -299,7 +300,7 @@ def each_metadata_table_has_its_columns(lab: Lab, use: AnyUse) -> Outcome:
     lab.fill(3)
     for name in METADATA_TABLES:
         if name == "KeyValueTable":  # of a Pravega cluster's storage only
-            assert "KeyValueTable" in refusal(lambda: lab.rows_of(use, metadata="KeyValueTable")) or True
+            refused("Key-value table", lambda: lab.rows_of(use, metadata="KeyValueTable"))
             continue
         with lab.frame_of(use, metadata=name) as frame:
             assert frame.columns == table_schema(name).names
@@ -310,10 +311,12 @@ def each_metadata_table_has_its_columns(lab: Lab, use: AnyUse) -> Outcome:
 @probe("metadata", uses=("stream read", "batch write", "stream write"))
 def a_metadata_table_is_for_batch_reads(lab: Lab, use: AnyUse) -> Outcome:
     lab.fill(3)
-    work = (lambda: lab.put_by(use, "a", metadata="Streams")) if use in WRITING else (
-        lambda: lab.count(use, metadata="Streams")
+    work = (
+        (lambda: lab.put_by(use, "a", metadata="Streams"))
+        if use in WRITING
+        else (lambda: lab.count(use, metadata="Streams"))
     )
-    assert "Option 'metadata' is for batch reads only" in refusal(work)
+    refused("Option 'metadata' is for batch reads only", work)
     return {"metadata": REFUSED}
 
 
@@ -425,7 +428,7 @@ def retention_waits_for_a_query(lab: Lab, use: AnyUse) -> Outcome:
 
 @probe("ignore_extra_columns", uses=("batch write", "stream write"))
 def extra_columns_are_dropped(lab: Lab, use: AnyUse) -> Outcome:
-    assert "would be dropped" in refusal(lambda: lab.put_by(use, "a", columns="1 AS more"))
+    refused("would be dropped", lambda: lab.put_by(use, "a", columns="1 AS more"))
     lab.put_by(use, "b", columns="1 AS more", stream="u", ignore_extra_columns=True)
     assert "b" in lab.events("u")
     return None
@@ -441,8 +444,8 @@ def a_write_with_a_version_is_done_once(lab: Lab, use: AnyUse) -> Outcome:
 
 @probe("txn_app_id", "txn_version", uses=("stream write",))
 def a_query_has_versions_of_its_own(lab: Lab, use: AnyUse) -> Outcome:
-    told = refusal(lambda: lab.put_by(use, "a", txn_app_id="job", txn_version=1))
-    assert "Options 'txn_app_id' and 'txn_version' identify one batch" in told
+    words = "Options 'txn_app_id' and 'txn_version' identify one batch"
+    refused(words, lambda: lab.put_by(use, "a", txn_app_id="job", txn_version=1))
     return {"txn_app_id": REFUSED, "txn_version": REFUSED}
 
 
@@ -476,7 +479,7 @@ def complete_results_are_appended(lab: Lab, use: AnyUse) -> Outcome:
     source = lab.source("a")
     counts = source.groupBy("event").count().selectExpr("concat(cast(event AS string), count) AS event")
     writer = counts.writeStream.outputMode("complete")
-    assert "Output mode 'complete'" in refusal(lambda: lab.run(writer, "refused"))
+    refused("Output mode 'complete'", lambda: lab.run(writer, "refused"))
     lab.run(writer, append_complete_results=True)
     assert lab.events() == ["a1"]
     return None
@@ -497,7 +500,7 @@ def batches_that_a_restore_lost_are_accepted(lab: Lab, use: AnyUse) -> Outcome:
     restore(str(lab.path / "backup"), str(lab.path / "copy"))
     lab.url = str(lab.path / "copy")
     lab.root = Root.open(lab.url)
-    assert "'accept_lost_batches'" in refusal(lambda: write(3))
+    refused("'accept_lost_batches'", lambda: write(3))
     write(3, accept_lost_batches=True)
     assert lab.events()[-1] == "3"
     return None
@@ -542,3 +545,17 @@ def test_each_option_is_observed_in_each_of_its_uses() -> None:
     assert needed <= covered
     for version, column in columns_of(PAGE.read_text("utf-8")).items():
         assert set(column) == covered, f"the column of {version}"
+
+
+def test_the_table_of_the_page_is_read_as_it_is_written() -> None:
+    text = PAGE.read_text("utf-8")
+    columns = columns_of(text)
+    assert with_columns(text, columns) == text
+    name = OPTIONS[0].name
+    columns = {"4.9": {(name, "batch read"): YES, (name, "table"): YES}, "4.10": {(name, "table"): REFUSED}}
+    made = with_columns(text, columns)
+    assert columns_of(made) == columns
+    assert f"| `{name}` | read | yes | ? |\n| `{name}` | SQL | yes | refused |\n" in made
+    assert made.replace(made[made.index("| option") : made.index("<!-- end")], "") == text.replace(
+        text[text.index("| option") : text.index("<!-- end")], ""
+    )
