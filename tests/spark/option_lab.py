@@ -43,10 +43,8 @@ class Lab(Folder):
     # --- reading ------------------------------------------------------------------------------------------------
 
     def rows_of(self, use: AnyUse, column: str = "*", **options: Any) -> list[dict[str, Any]]:
-        """The rows of a read. A query starts at the earliest event if no option says otherwise."""
+        """The rows of a read."""
         if use == "stream read":
-            if not {"start_stream_cut", "starting_timestamp"} & options.keys():
-                options["start_stream_cut"] = "earliest"
             with self.followed(column, **options) as query:
                 query.processAllAvailable()
                 return [row.asDict() for row in self.spark.table(query.name).collect()]
@@ -72,7 +70,10 @@ class Lab(Folder):
 
     @contextmanager
     def followed(self, column: str = "*", **options: Any) -> Iterator[StreamingQuery]:
-        """A query with the rows of a streaming read in a table of memory, which has its name."""
+        """A query with the rows of a streaming read in a table of memory, which has its name. It starts at the earliest
+        event if no option says otherwise."""
+        if not {"start_stream_cut", "starting_timestamp"} & options.keys():
+            options["start_stream_cut"] = "earliest"
         path = options.pop("path", None)
         frame = self.spark.readStream.format("pravega").options(**self.given(options)).load(path)
         query = frame.selectExpr(column).writeStream.format("memory").queryName(f"rows_{uuid.uuid4().hex}").start()
@@ -85,10 +86,10 @@ class Lab(Folder):
     def batches(self, stream: str, **options: Any) -> list[int]:
         """The events of each batch of a query that reads 25 events, and 25 more when it has."""
         self._fill_by_fives(stream)
-        with self.followed(stream=stream, start_stream_cut="earliest", **options) as query:
-            query.processAllAvailable()
+        with self.followed(stream=stream, **options) as query:
+            settle(query)
             self._fill_by_fives(stream)
-            query.processAllAvailable()
+            settle(query)
             return sizes(query)
 
     # --- writing ------------------------------------------------------------------------------------------------
@@ -171,6 +172,13 @@ class Lab(Folder):
             yield name
         finally:
             self.spark.sql(f"DROP TABLE {name}")
+
+
+def settle(query: StreamingQuery) -> None:
+    """Let a query read what there is. Spark returns at the end of a poll that found nothing, and that may have begun
+    before the events were written: the second poll has not."""
+    for _ in range(2):
+        query.processAllAvailable()
 
 
 def sizes(query: StreamingQuery) -> list[int]:

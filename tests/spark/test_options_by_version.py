@@ -23,7 +23,7 @@ from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from tests.archives import ROLLING, case, laid_out
 from tests.options_by_version import FLAG, PAGE, PROPERTY, columns_of, with_columns
-from tests.spark.option_lab import READING, ROWS, WRITING, AnyUse, Lab, refusal, refused, sizes
+from tests.spark.option_lab import READING, ROWS, WRITING, AnyUse, Lab, refusal, refused, settle, sizes
 
 YES = "yes"
 ACCEPTED = "accepted, has no effect"
@@ -41,9 +41,12 @@ Observe = Callable[[Lab, AnyUse], Outcome]
 
 
 class Probe(NamedTuple):
+    """What is observed of some options in a use. long: it takes more than a few seconds."""
+
     options: tuple[str, ...]
     observe: Observe
     use: AnyUse
+    long: bool
 
     def __str__(self) -> str:
         return f"{self.observe.__name__}-{self.use.replace(' ', '-')}"
@@ -52,11 +55,11 @@ class Probe(NamedTuple):
 PROBES: list[Probe] = []
 
 
-def probe(*options: str, uses: tuple[AnyUse, ...]) -> Callable[[Observe], Observe]:
+def probe(*options: str, uses: tuple[AnyUse, ...], long: bool = False) -> Callable[[Observe], Observe]:
     """What a function observes: these options, in each of these uses."""
 
     def register(observe: Observe) -> Observe:
-        PROBES.extend(Probe(options, observe, use) for use in uses)
+        PROBES.extend(Probe(options, observe, use, long) for use in uses)
         return observe
 
     return register
@@ -282,7 +285,7 @@ def rows_are_written_with_the_options_of_a_table(lab: Lab, use: AnyUse) -> Outco
     return None
 
 
-@probe("salvage", uses=READING)
+@probe("salvage", uses=READING, long=True)
 def what_is_sound_of_a_damaged_archive_is_read(lab: Lab, use: AnyUse) -> Outcome:
     objects = dict(case(ROLLING).objects)
     name = min(name for name in objects if name.startswith("demo/rides/0.#epoch.0$offset."))
@@ -337,8 +340,8 @@ def a_filter_limits_what_is_read(lab: Lab, use: AnyUse) -> Outcome:
         found = read(push_filters=True)
     finally:
         lab.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert found in (5, 20)
-    return {"push_filters": YES if found == 5 else NO_FILTERS}
+    assert found in (10, 20), "an append that has none of them may be read too"
+    return {"push_filters": YES if found == 10 else NO_FILTERS}
 
 
 def rows_of_scan(frame: DataFrame) -> int:
@@ -355,7 +358,7 @@ def rows_of_scan(frame: DataFrame) -> int:
 def batches_have_a_maximum_of_events(lab: Lab, use: AnyUse) -> Outcome:
     limit = {"max_events_per_trigger": 10}
     found = outcome_of_limit(lab, **limit)
-    assert lab.batches("first", **limit, limit_first_batch=True) == [10, 10, 5] * 2
+    assert is_limited(lab.batches("first", **limit, limit_first_batch=True))
     return {"max_events_per_trigger": found, "limit_first_batch": NOT_NEEDED if found == YES else YES}
 
 
@@ -372,8 +375,13 @@ def batches_have_the_maximum_of_the_original(lab: Lab, use: AnyUse) -> Outcome:
 def outcome_of_limit(lab: Lab, **limit: int) -> str:
     """What a limit of 10 events does: 25 of them are there, and 25 come later."""
     found = lab.batches("t", **limit)
-    assert found in ([10, 10, 5] * 2, [25, 10, 10, 5])
+    assert is_limited(found) or (found[0] == 25 and is_limited([10, 10, 5, *found[1:]])), found
     return YES if found[0] == 10 else FROM_SECOND
+
+
+def is_limited(batches: list[int]) -> bool:
+    """Whether batches of 50 events have 10 at most, and as many where the backlog was there before."""
+    return batches[:3] == [10, 10, 5] and max(batches) <= 10 and sum(batches) == 50
 
 
 @probe("min_events_per_trigger", uses=("stream read",))
@@ -387,16 +395,17 @@ def batches_wait_for_bytes(lab: Lab, use: AnyUse) -> Outcome:
 
 
 def outcome_of_minimum(lab: Lab, **limit: int) -> str:
-    """What a minimum of 3 events does, of which one is there and 5 come one by one."""
+    """What a minimum of 3 events does: one is there, and others come later."""
     lab.fill(1)
     with lab.followed(**limit) as query:
-        for _ in range(5):
-            query.processAllAvailable()
-            lab.fill(1)
-        query.processAllAvailable()
-        found = sizes(query)
-    assert found in ([3, 3], [1, 3])
-    return YES if found == [3, 3] else FROM_SECOND
+        settle(query)
+        first = sizes(query)
+        assert first in ([], [1])
+        for count, read in ((2, [*first] if first else [3]), (1, [*first, 3])):
+            lab.fill(count)
+            settle(query)
+            assert sizes(query) == read
+    return FROM_SECOND if first else YES
 
 
 @probe("max_trigger_delay", uses=("stream read",))
@@ -523,7 +532,9 @@ def options_of_the_original_are_accepted(lab: Lab, use: AnyUse) -> Outcome:
 # --- the tests ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("each", PROBES, ids=str)
+@pytest.mark.parametrize(
+    "each", [pytest.param(each, id=str(each), marks=[pytest.mark.long] if each.long else []) for each in PROBES]
+)
 def test_what_the_options_do_is_what_the_page_says(
     lab: Lab, each: Probe, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> None:
