@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 LOWEST ?= $(VENV)-lowest
 # The version of Spark that make test-spark tries.
 SPARK ?= 4.0.5
+SPARK_VENV := $(VENV)-spark-$(SPARK)
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 # The versions that make venv installs.
 CONSTRAINTS ?= constraints.txt
@@ -29,10 +30,10 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-quick test-long test-lowest test-spark coverage planted backend-table lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table lint format docs reference bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 venv: $(STAMP) ## make the virtual environment and install this project with its pinned dependencies
 
@@ -75,13 +76,23 @@ $(LOWEST)/.installed: setup.cfg pyproject.toml constraints-lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[s3,obstore,azure,gcs,avro,notebooks,dev]'
 	@touch $@
 
-test-spark: java $(VENV)-spark-$(SPARK).txt ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.0.5)
-	$(MAKE) --no-print-directory VENV=$(VENV)-spark-$(SPARK) CONSTRAINTS=$(VENV)-spark-$(SPARK).txt venv
-	$(MAKE) --no-print-directory VENV=$(VENV)-spark-$(SPARK) PYTEST_ARGS='$(PYTEST_ARGS) -m "spark and not long"' test
+test-spark: java $(SPARK_VENV)/.installed ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.0.5)
+	PYSPARK_PYTHON=$(abspath $(SPARK_VENV))/bin/python PYSPARK_DRIVER_PYTHON=$(abspath $(SPARK_VENV))/bin/python \
+	  $(SPARK_VENV)/bin/python -m pytest $(PYTEST_ARGS) -m "spark and not long"
 
-$(VENV)-spark-$(SPARK).txt: constraints.txt
-	sed -e '/^pyspark==/d' constraints.txt > $@
-	echo 'pyspark==$(SPARK)' >> $@
+options-by-version: java $(SPARK_VENV)/.installed ## observe what each option does with that version of Spark, and write it into the docs (SPARK=4.0.5)
+	PYSPARK_PYTHON=$(abspath $(SPARK_VENV))/bin/python PYSPARK_DRIVER_PYTHON=$(abspath $(SPARK_VENV))/bin/python \
+	  $(SPARK_VENV)/bin/python -m pytest -n 0 --options-by-version write -m "long or not long" tests/spark/test_options_by_version.py
+
+# Spark alone; everything else comes from $(VENV). Its wheel is built here, as there is none to download, and is mostly
+# jars, which do not get smaller a second time.
+$(SPARK_VENV)/.installed: $(STAMP)
+	$(BIN)/python -m venv --clear $(SPARK_VENV)
+	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --config-settings=--build-option=--compression=stored pyspark==$(SPARK)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$($(SPARK_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/all-else.pth"
+	@touch $@
 
 constraints-lowest.txt: setup.cfg .ci/lowest
 	$(PYTHON) .ci/lowest > $@
@@ -127,5 +138,5 @@ bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw wh
 	$(if $(PROFILE),$(BIN)/py-spy record --subprocesses --rate 200 --output profile-bench.svg --) $(BIN)/python -m tests.bench $(PARTS)
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(LOWEST) $(VENV)-spark-* .ci/venv .ci/venv-lowest .servers .jars build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
+	rm -rf $(VENV) $(LOWEST) $(VENV)-spark-* .ci/venv* .servers .jars build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

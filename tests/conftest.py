@@ -36,7 +36,7 @@ from tests.support.spark_home import VARIABLE, make_spark_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.backend_table"]
+pytest_plugins = ["tests.backend_table", "tests.options_by_version"]
 
 os.environ.pop("COLUMNS", None)  # workers of pytest-xdist are told the width of the terminal, which tables heed
 pytest.register_assert_rewrite(

@@ -145,12 +145,14 @@ def main(parts: list[str]) -> None:
         if not parts or "jobs" in parts:
             jobs.measure(_session(fresh=True), folder, figures, fresh=True)
             SparkSession.builder.getOrCreate().stop()
-        if not parts or {"jobs", "micro", "references"} & set(parts):
+        if not parts or {"jobs", "micro", "references", "written"} & set(parts):
             spark = _session()
             if not parts or "jobs" in parts:
                 jobs.measure(spark, folder, figures)
             if not parts or "micro" in parts:
                 Streaming(spark, folder, figures).measure()
+            if "written" in parts:
+                Streaming(spark, folder, figures).written()
             if not parts or "references" in parts:
                 large_reads.measure(spark, folder)
             spark.stop()

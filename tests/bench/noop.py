@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -26,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pravega_spark.source.spark_api.read_limits import SupportsTriggerAvailableNow
+from pravega_spark.source.spark_api.stream_writer import StreamArrowWriter
 
 READ_SCHEMA = "event binary, scope string, stream string, segment_id bigint, offset bigint"
 SCHEMA = pa.schema(
@@ -76,7 +76,7 @@ class NoopSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _Writer()
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamArrowWriter:
         return _StreamWriter()
 
 
@@ -96,12 +96,16 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
+        self.reached = 0
 
     def initialOffset(self) -> dict[str, int]:
         return {"offset": 0}
 
-    def latestOffset(self, start: Any, limit: Any) -> dict[str, int]:
-        return {"offset": min(start["offset"] + 1, int(self.options["batches"]))}
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        """Spark before 4.2 does not tell the start."""
+        begin = self.reached if start is None else start["offset"]
+        self.reached = min(begin + 1, int(self.options["batches"]))
+        return {"offset": self.reached}
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass
@@ -124,8 +128,10 @@ class _Writer(DataSourceArrowWriter):
         return _Done()
 
 
-class _StreamWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+class _StreamWriter(StreamArrowWriter):
+    """Gets rows from Spark 4.0, and Arrow batches from later versions."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:
             pass
         return _Done()

@@ -21,6 +21,8 @@ EVENT, EVERY, SENT = 1_000, 0.5, 60
 """Bytes of an event, seconds between two writes of ROWS events, and how many of these."""
 
 BACKLOG, PARTITIONS, ROUNDS = 128_000_000, 4, 5
+SIZES = (100, 1_000, 10_000)
+"""Bytes of the events that are only written."""
 
 
 class Streaming:
@@ -87,18 +89,28 @@ class Streaming:
         self._fill("backlog", rows, EVENT)
         ours = self._read("backlog")
         noop = self._noop(rows // PARTITIONS, EVENT, 1, PARTITIONS)
+        self._compare(noop, ours, "backlog", f"{BACKLOG // 1_000_000} MB of events of {EVENT} B")
+
+    def written(self) -> None:
+        """The same amount in events of several sizes, from the no-op source: what the sink costs with this Spark."""
+        for size in SIZES:
+            noop = self._noop(BACKLOG // size // PARTITIONS, size, 1, PARTITIONS)
+            self._compare(noop, noop, f"written-{size}", f"{BACKLOG // 1_000_000} MB of events of {size} B")
+
+    def _compare(self, noop: DataFrame, ours: DataFrame, part: str, what: str) -> None:
+        """Copy all of a DataFrame to the no-op sink, and all of another one to a stream, in turns."""
         times: dict[str, list[float]] = {"no-op": [], "pravega": []}
         for number in range(ROUNDS + 1):
             runs: dict[str, Callable[[], object]] = {
                 "no-op": lambda: self._copy_all(noop, "noop_python"),
-                "pravega": partial(self._copy_all, ours, "pravega", f"backlog-{number}"),
+                "pravega": partial(self._copy_all, ours, "pravega", f"{part}-{number}"),
             }
             for name, run in runs.items():
                 begun = time.perf_counter()
                 run()
                 if number:
                     times[name].append(time.perf_counter() - begun)
-        self._figures.compare("backlog", f"{BACKLOG // 1_000_000} MB of events of {EVENT} B", times, "no-op")
+        self._figures.compare(part.partition("-")[0], what, times, "no-op")
 
     def _copy_all(self, frame: DataFrame, sink: str, target: str = "") -> None:
         with self._copying(frame, sink, target, availableNow=True) as query:
