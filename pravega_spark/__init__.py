@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     from engine.ownership import MadeBeforeFork as MadeBeforeFork
     from engine.root import Root as Root
     from engine.settings import Settings as Settings
-    from pravega_spark.client.asynchronous import AsyncEventWriter as AsyncEventWriter, AsyncTail as AsyncTail
+    from pravega_spark.client.asynchronous import (
+        AsyncEventWriter as AsyncEventWriter,
+        AsyncTail as AsyncTail,
+        Tail as Tail,
+    )
     from pravega_spark.client.bytes import ByteStream as ByteStream, ByteStreamError as ByteStreamError
     from pravega_spark.client.event import Event as Event, Offset as Offset, Payload as Payload
     from pravega_spark.client.fetch import (

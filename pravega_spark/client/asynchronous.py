@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
 from engine.interrupts import uninterrupted
 from pravega_spark.client.event import Event
 from pravega_spark.client.event_validation import Column, Keys, check_numbers, validated_events, validated_keys
-from pravega_spark.client.reader import Follower
+from pravega_spark.client.reader import Follower, follow
 from pravega_spark.client.writer import EventWriter, Numbers
 from pravega_spark.errors import Closed
 from pravega_spark.streams.model.cuts import StreamCut
@@ -329,3 +329,31 @@ class AsyncTail(_OfOneLoop, AsyncIterator[Event]):
         while not self._is_over() and (left := until - loop.time()) > 0:
             self._check_open()
             await asyncio.sleep(min(left, CHECK_AGAIN))
+
+
+class Tail(Iterator[Event]):
+    """Follows a stream: `for event in manager.tail(…)`, or `async for` in an event loop. It begins where the call of
+    `tail` has found the position."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        stream: str,
+        stop: threading.Event | Callable[[], bool] | None,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._events = follow(follower, stop)
+        self._in_loop = AsyncTail(lambda: follower, stream, stop, check_open)
+        self._stream = stream
+
+    def __iter__(self) -> Tail:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def __aiter__(self) -> AsyncTail:
+        return self._in_loop
+
+    def __repr__(self) -> str:
+        return f"Tail({self._stream!r})"

@@ -21,7 +21,7 @@ from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
-from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail
+from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail, Tail
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.event import Event
 from pravega_spark.client.frames import producer_of, write_frame
@@ -31,7 +31,7 @@ from pravega_spark.client.groups.positions import group_cuts, group_names, group
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
-from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events, tail_events
+from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events
 from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
@@ -793,8 +793,9 @@ class StreamManager:
         start: PositionLike | None = None,
         poll_interval: DurationLike = 0.2,
         stop: threading.Event | Callable[[], bool] | None = None,
-    ) -> Iterator[Event]:
-        """Follow a stream from the position `start`, by default from its current tail.
+    ) -> Tail:
+        """Follow a stream from the position `start`, by default from its current tail: an iterator of events, and an
+        asynchronous one. In an event loop, prefer `tail_async`: this call blocks while it looks up the position.
 
         poll_interval: seconds, or a text such as "1m", between polls of a stream without new events, at most; a poll
         reads one object, and all followers of this manager share it.
@@ -802,7 +803,8 @@ class StreamManager:
         the stream is sealed and everything was read. Raises the errors of `read_events`.
         """
         begin, interval = _tail_of(start, poll_interval)
-        return tail_events(self._catalog.stream(scope_name, stream_name), begin, interval, stop, self._check_open)
+        stream = self._catalog.stream(scope_name, stream_name)
+        return Tail(begin_following(stream, begin, interval, self._check_open), stream.key, stop, self._check_open)
 
     # --- event loops -------------------------------------------------------------------------------------------
 

@@ -146,22 +146,6 @@ def read_events(
     return EventRange(stream, resolved, check_open, values)
 
 
-def tail_events(
-    stream: Stream,
-    start: StreamPosition = "tail",
-    poll_interval: float = 0.2,
-    stop: threading.Event | Callable[[], bool] | None = None,
-    check_open: Callable[[], None] = lambda: None,
-) -> Iterator[Event]:
-    """Follow a stream from a position, by default from its current tail.
-
-    poll_interval: maximum seconds between two polls of an idle stream. A poll reads one object, and followers of one
-    open root share polls. stop: ends the iteration at the next poll, when it is set or returns true. Without it, the
-    iteration ends when the stream is sealed and everything was read. Raises as `read_events`.
-    """
-    return _follow(begin_following(stream, start, poll_interval, check_open), stop)
-
-
 def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
     """The cut to follow from. Raises InvalidStreamCut."""
     cut = cut_at(start, snapshot, "tail")
@@ -169,7 +153,12 @@ def _begin(start: StreamPosition, snapshot: Snapshot) -> StreamCut:
     return cut
 
 
-def _follow(follower: Follower, stop: threading.Event | Callable[[], bool] | None) -> Iterator[Event]:
+def follow(follower: Follower, stop: threading.Event | Callable[[], bool] | None = None) -> Iterator[Event]:
+    """The events that a follower finds, as they come.
+
+    stop: ends the iteration at the next poll, when it is set or returns true. Without it, the iteration ends when the
+    stream is sealed and everything was read. Raises as `read_events`.
+    """
     stopped = stop.is_set if isinstance(stop, threading.Event) else stop
     pause = stop.wait if isinstance(stop, threading.Event) else time.sleep
     while stopped is None or not stopped():
@@ -186,8 +175,9 @@ def _follow(follower: Follower, stop: threading.Event | Callable[[], bool] | Non
 class Follower:
     """Polls a stream for events behind a position, which its owner moves once it has them.
 
-    at_end: whether the last poll found the stream sealed and nothing left to read. It blocks, so event loops poll in
-    other threads.
+    poll_interval: maximum seconds between two polls of an idle stream. A poll reads one object, and followers of one
+    open root share polls. at_end: whether the last poll found the stream sealed and nothing left to read. It blocks, so
+    event loops poll in other threads.
     """
 
     def __init__(

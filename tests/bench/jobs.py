@@ -83,7 +83,10 @@ class _Jobs:
                     frame.write.format("files_python").option("path", f"{self._folder}/bare").mode("append").save()
                 ),
                 **{name: partial(frame.write.format(name).mode("append").save, path) for name, path in files.items()},
-                **{f"{name}, synced": partial(_save_synced, frame, name, f"{path}-synced") for name, path in files.items()},
+                **{
+                    f"{name}, synced": partial(_save_synced, frame, name, f"{path}-synced")
+                    for name, path in files.items()
+                },
             }
         )
         frame.unpersist()

@@ -593,6 +593,23 @@ def test_a_tail_returns_what_is_written_after_it_began_and_ends_with_the_stream(
     assert run(program()) == [str(number) for number in range(10)]
 
 
+def test_a_tail_serves_loops_and_event_loops(manager: StreamManager) -> None:
+    """It begins where the call found the position, whoever iterates."""
+
+    async def program() -> list[str]:
+        tail = manager.tail("sc", "one")
+        await asyncio.to_thread(write)
+        return [event.data.decode() async for event in tail]
+
+    def write() -> None:
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_events(["a", "b"])
+        manager.seal_stream("sc", "one")
+
+    assert run(program()) == ["a", "b"]
+    assert [event.data.decode() for event in manager.tail("sc", "one", "earliest")] == ["a", "b"]
+
+
 def test_a_tail_reads_much_in_rounds(manager: StreamManager) -> None:
     """Of bounded memory, whatever is there: what was truncated meanwhile is not in memory."""
     numbers = [f"{number:06}{'x' * 1000}" for number in range(5000)]

@@ -11,7 +11,7 @@ from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import Event, EventPointer, InvalidStreamCut, StreamCut, StreamManager, TruncatedData
-from pravega_spark.client.reader import tail_events
+from pravega_spark.client.reader import begin_following, follow
 from pravega_spark.streams.stream import Stream
 
 
@@ -121,7 +121,8 @@ def test_an_idle_look_reads_one_object(url: str, manager: StreamManager) -> None
     counting = CountingStore(root.stores.log)
     root.stores = Stores(counting, counting)
     looks = iter([False] * 6 + [True])
-    events = tail_events(Stream(root, "sc", "one"), poll_interval=0.0, stop=lambda: next(looks))
+    follower = begin_following(Stream(root, "sc", "one"), "tail", 0.0, lambda: None)
+    events = follow(follower, stop=lambda: next(looks))
     counting.reset()
     assert list(events) == []
     assert len(counting.requests) == 6

@@ -40,7 +40,7 @@ from chunkstore.testing.file_contracts import FileStoreContract, Publishing, Reo
 
 PIECE = 512 << 10
 START, FINISH = 2, 7
-"""How much of an object is given to the disk at once, and the flags of Linux's sync_file_range: begin to write, and wait
+"""How much of an object is given to the disk at once, and flags of Linux's sync_file_range: begin to write it, and wait
 for what was begun."""
 
 WRITER = """
