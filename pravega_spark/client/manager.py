@@ -23,7 +23,6 @@ from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail, Tail
 from pravega_spark.client.bytes import ByteStream
-from pravega_spark.client.event import Event
 from pravega_spark.client.frames import producer_of, write_frame
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
