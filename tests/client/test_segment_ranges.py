@@ -27,7 +27,9 @@ from pravega_spark import (
     StreamRecreated,
     TruncatedData,
 )
+from pravega_spark.streams.reading.rebuilt_index import CACHE_VARIABLE
 from pravega_spark.streams.reading.scan import STEP
+from tests.archives import ROLLING, case
 from tests.client.groups.reading import numbered, write
 from tests.restored import begun, flush, restored
 
@@ -280,3 +282,16 @@ def test_batches_of_any_range_take_bounded_memory(tmp_path: Path) -> None:
         above = pool.submit(peak, str(tmp_path), 300 * MIB).result()
     print(f"{above / MIB:.0f} MiB above")
     assert above < 80 * MIB
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_ranges_of_the_storage_of_a_pravega(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indexed: bool) -> None:
+    """A segment without an index is one range; one that was read has an index, in the user's cache."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache") if indexed else "")
+    place = case(ROLLING).laid_out(tmp_path / "lts")
+    with StreamManager(place) as manager:
+        whole = manager.to_arrow("demo", "rides")
+        ranges = manager.segment_ranges("demo", "rides", max_bytes="16KiB")
+    with StreamManager(place) as other:
+        assert pa.concat_tables([other.read_segment(each).to_arrow() for each in ranges]) == whole
+    assert whole.num_rows > 0 and (len(ranges) > len({each.segment_id for each in ranges})) is indexed
