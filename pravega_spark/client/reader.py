@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from engine.state.state import State
 from engine.storage.cache import Cache
 from pravega_spark.client.event import Event, LazyEvent, Payload
 from pravega_spark.client.lazy_payload import LazyPayload
@@ -185,6 +186,7 @@ class Follower:
     ) -> None:
         self.position = position
         self.at_end = False
+        self._seen: State | None = None  # in which there was nothing behind the position
         self._stream = stream
         self._poll_interval = poll_interval
         self._check_open = check_open
@@ -196,10 +198,14 @@ class Follower:
         """
         self._check_open()
         container = self._stream.container
-        container.look(self._poll_interval)
+        state = container.look(self._poll_interval)
+        if state is self._seen:
+            return self.position, None
         end, sealed, slices = self._stream.query(partial(_new_ranges, self.position, max_bytes), refresh=False)
-        self.at_end = sealed and not slices
-        return end, _events(self._stream, slices, self._check_open, container.cache) if slices else None
+        if slices:
+            return end, _events(self._stream, slices, self._check_open, container.cache)
+        self.at_end, self._seen = sealed, state  # the query may have used a newer state, never an older one
+        return self.position, None
 
     def due_in(self) -> float:
         """Seconds until the next poll makes a request."""

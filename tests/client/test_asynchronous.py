@@ -331,7 +331,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
     woken = 0
 
-    def call_soon_threadsafe(self, *arguments: Any, **named: Any) -> asyncio.Handle:
+    def call_soon_threadsafe(self, *arguments: Any, **named: Any) -> asyncio.Handle:  # type: ignore[override]
         self.woken += 1
         return super().call_soon_threadsafe(*arguments, **named)
 
@@ -705,21 +705,22 @@ def test_what_ends_a_tail_that_waits(url: str, manager: StreamManager) -> None:
 
     async def program() -> None:
         stop = threading.Event()
-        stopped = await waits(manager.tail_async("sc", "one", poll_interval=0.01, stop=stop))
+        stopped = await waits(manager.tail_async("sc", "one", poll_interval="1h", stop=stop))
+        called = await waits(manager.tail_async("sc", "one", poll_interval=0.01, stop=stop.is_set))
+        cancelled = await waits(manager.tail_async("sc", "one", poll_interval="1h"))
         stop.set()
-        called = await waits(manager.tail_async("sc", "one", poll_interval=0.01, stop=stop.is_set and (lambda: False)))
-        called.cancel()
+        cancelled.cancel()
         closed = manager.tail_async("sc", "one", poll_interval="1h")
         closing = await waits(closed)
         await closed.aclose()
         other = await asyncio.to_thread(StreamManager, url)
         async with other:
             left = await waits(other.tail_async("sc", "one", poll_interval="1h"))
-        for task in (stopped, closing):
+        for task in (stopped, called, closing):
             with pytest.raises(StopAsyncIteration):
                 await task
         with pytest.raises(asyncio.CancelledError):
-            await called
+            await cancelled
         with pytest.raises(Closed, match="this manager"):
             await left
         with pytest.raises(Closed):
