@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from pravega_spark.errors import InvalidValueSchema
-from pravega_spark.streams.values.columns import EVENT_COLUMNS, ValueColumns
+from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.ddl import TYPE_NAMES, checked_schema, schema_text
-from pravega_spark.streams.values.value_format import ValueFormat
+from pravega_spark.streams.values.value_format import EVENT_COLUMNS, ValueFormat
 
 if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions

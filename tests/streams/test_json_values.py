@@ -354,6 +354,31 @@ def test_what_from_json_reads_beyond_the_plain_form(kind: str, text: str, value:
     assert same(row["a"], value) and other == {"a": None}
 
 
+@pytest.mark.parametrize(
+    ("schema", "event"),
+    [
+        ("a string", '{"a":' + "[" * 900 + "]" * 900 + "}"),
+        ("a string", '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+        ("a map<string,int>", '{"a":{"\\ud800":1}}'),
+        ("a string", '{"a":"\\udc00"}'),
+        ("a timestamp", '{"a":' + "9" * 18 + "}"),
+        ("a decimal(38,0)", '{"a":1e999999999}'),
+        ("a bigint", '{"a":' + "9" * 10_000 + "}"),
+    ],
+)
+def test_an_extreme_value_is_malformed_or_read_but_does_no_harm(schema: str, event: str) -> None:
+    assert decode(["{}", event, "{}"], schema, "null")[0] == {"a": None}
+    try:
+        decode(["{}", event, "{}"], schema)
+    except MalformedValue as malformed:
+        assert malformed.row == 1
+
+
+def test_a_number_beyond_a_float_is_infinite_by_both_readers() -> None:
+    assert decode(['{"a":1e39}', '{"a":"NaN"}'], "a float")[0] == {"a": math.inf}
+    assert decode(['{"a":1e39}'], "a float") == [{"a": math.inf}]
+
+
 def test_the_last_of_repeated_fields_counts_and_unknown_ones_are_ignored() -> None:
     assert decode(['{"a":1,"c":{"a":5},"a":2,"c":1}'], "a int") == [{"a": 2}]
 

@@ -8,23 +8,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.codec import MalformedValue, OnMalformed
 from pravega_spark.streams.values.ddl import checked_schema
-from pravega_spark.streams.values.value_format import ValueFormat
-
-EVENT_COLUMNS = (
-    "event",
-    "scope",
-    "stream",
-    "segment_id",
-    "offset",
-    "timestamp",
-    "event_pointer",
-    "event_number",
-    "routing_key",
-)
-"""Names of columns that a field of a value cannot have in a read or write, as they mean something else there."""
+from pravega_spark.streams.values.value_format import ValueFormat, refuse_event_columns
 
 
 @dataclass(frozen=True)
@@ -59,16 +45,6 @@ class ValueColumns:
             return [_wanted(found.column(place), field) for place, field in enumerate(self.schema)]
 
         return columns
-
-
-def refuse_event_columns(names: list[str]) -> None:
-    """Raise InvalidValueSchema for a field with the name of a column of events."""
-    for name in names:
-        if name in EVENT_COLUMNS:
-            raise InvalidValueSchema(
-                f"Field {name!r} of the value schema has the name of a column that each read of a stream has: rename "
-                "it, or read the events as bytes and decode them in the query."
-            )
 
 
 def _wanted(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pravega_spark.errors import ValueFormatFixed
+from pravega_spark.errors import InvalidValueSchema, ValueFormatFixed
 from pravega_spark.streams.model.stream_record import StoredValueFormat, StreamRecord
 from pravega_spark.streams.values.codec import Decoder, Encoder, OnMalformed
 
@@ -14,6 +14,20 @@ if TYPE_CHECKING:
 
 FormatName = Literal["json", "avro"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+
+
+EVENT_COLUMNS = (
+    "event",
+    "scope",
+    "stream",
+    "segment_id",
+    "offset",
+    "timestamp",
+    "event_pointer",
+    "event_number",
+    "routing_key",
+)
+"""Names of columns that a field of a value cannot have in a read or write, as they mean something else there."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +57,6 @@ class ValueFormat:
         Raises ValueFormatFixed for another Avro schema than the stream has, as it would misread the stream's events,
         and InvalidValueSchema for a field with the name of a column of a read.
         """
-        from pravega_spark.streams.values.columns import refuse_event_columns
-
         refuse_event_columns(self.fields().names)
         stored, known = StoredValueFormat(self.format, self.schema), record.values
         if known is not None and known.format == "avro" and stored != known:
@@ -105,6 +117,16 @@ class ValueFormat:
         return found
 
 
+def refuse_event_columns(names: list[str]) -> None:
+    """Raise InvalidValueSchema for a field with the name of a column of events."""
+    for name in names:
+        if name in EVENT_COLUMNS:
+            raise InvalidValueSchema(
+                f"Field {name!r} of the value schema has the name of a column that each read of a stream has: rename "
+                "it, or read the events as bytes and decode them in the query."
+            )
+
+
 def _fits(written: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether each value of a type is one of the other type, and is encoded as one."""
     import pyarrow as pa
@@ -120,4 +142,4 @@ def _fits(written: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_struct(written) and pa.types.is_struct(wanted):
         fields = {field.name: field.type for field in wanted}
         return all(field.name in fields and _fits(field.type, fields[field.name]) for field in written)
-    return written == pa.float32() and wanted == pa.float64()
+    return bool(written == pa.float32() and wanted == pa.float64())
