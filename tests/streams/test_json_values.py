@@ -383,6 +383,14 @@ def test_the_last_of_repeated_fields_counts_and_unknown_ones_are_ignored() -> No
     assert decode(['{"a":1,"c":{"a":5},"a":2,"c":1}'], "a int") == [{"a": 2}]
 
 
+@pytest.mark.parametrize("event", [b'{"a":"\xff"}', b'{"a":"x","c":"\xff"}', b'{"a":"x"}\0}', b'{"a":"x\0"}'])
+def test_bytes_that_are_no_text_are_malformed(event: bytes) -> None:
+    good = b'{"a":"y"}'
+    assert decode([good, event, good], "a string", "null") == [{"a": "y"}, {"a": None}, {"a": "y"}]
+    with pytest.raises(MalformedValue, match="in row 1 is malformed"):
+        decode([good, event, good], "a string")
+
+
 def test_a_null_event_has_null_columns() -> None:
     assert decode(['{"a":1}', None], "a int") == [{"a": 1}, {"a": None}]
 

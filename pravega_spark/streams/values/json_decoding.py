@@ -1,7 +1,7 @@
 """Decodes JSON events into columns, as Spark's `from_json` does.
 
 Arrow's reader parses a whole column at once. It is given only events of which each begins with a brace and ends with
-one, without a NUL: then a line feed between two of them is between two objects of the text, because no string of JSON
+one: then a line feed between two of them is between two objects of the text, because no string of JSON
 contains one and a brace cannot follow a brace within an object. So each event is at least one object, and if there are
 as many objects as events, each event is exactly one.
 
@@ -141,8 +141,7 @@ def _with_line_feeds(texts: pa.Array) -> pa.Buffer | None:
     data = np.frombuffer(content, np.uint8)
     if (data[bounds[:-1]] != ord("{")).any() or (data[bounds[1:] - 2] != ord("}")).any():
         return None
-    used = content.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
-    return None if not data[bounds[0] : bounds[-1]].all() else used
+    return content.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 # --- at once -------------------------------------------------------------------------------------------------------
