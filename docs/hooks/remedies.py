@@ -22,6 +22,7 @@ REMEDIES: dict[str, str] = {
         "Lower the minimum of the scaling policy first (`pravega-spark stream update NAME --min-segments N`, "
         "`update_stream_with_policy`), or keep more segments."
     ),
+    "UnencodableValue": "The message names the column, and the type to which it can be cast.",
     "InvalidValueSchema": "The message has the field or the place, and the types that a value can have.",
     "InvalidStreamCut": (
         "Use a cut of this stream, from `stream_info`, `stream_cut_at`, or table `StreamCuts`. "

@@ -153,7 +153,9 @@ def test_an_option_without_effect_where_it_is_given_is_told_once(
     event = StructType([StructField("event", BinaryType())])
     for use in get_args(Use):
         elsewhere = [
-            option for option in OPTIONS if use not in option.uses and option.name not in ("metadata", "txn_version")
+            option
+            for option in OPTIONS
+            if use not in option.uses and option.name not in ("metadata", "txn_version", "value_schema")
         ]
         for option in elsewhere:
             refused = {"batch write": ("stream_pattern",), "stream write": ("stream_pattern", "txn_")}

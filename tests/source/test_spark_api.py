@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from pravega_spark import StreamManager
 from pravega_spark.source.micro_batch import MicroBatchReader
@@ -284,6 +284,17 @@ def test_rows_are_gathered_into_batches() -> None:
     assert writer.told == [("commit", [None], 4), ("abort", [], 5)]
 
 
+def test_rows_of_any_type_are_gathered() -> None:
+    schema = StructType().add("n", IntegerType()).add("a", ArrayType(StructType().add("x", BinaryType())))
+    writer = Kept()
+    row, inner = Row("n", "a"), Row("x")
+    RowGatherer(writer, schema, None).write(row(n, [inner(b"x"), None] if n else None) for n in range(ROWS + 1))
+    assert [batch.num_rows for batch in writer.batches] == [ROWS, 1]
+    rows = [row for batch in writer.batches for row in batch.to_pylist()]
+    assert rows[:2] == [{"n": 0, "a": None}, {"n": 1, "a": [{"x": b"x"}, None]}]
+    assert [row["n"] for row in rows] == list(range(ROWS + 1))
+
+
 TOO_OLD = """
 import sys, pyspark
 pyspark.__version__ = "3.5.4"
@@ -306,7 +317,7 @@ reader = api.DataSourceStreamReader
 for kind, name in ((api, "DataSourceStreamArrowWriter"), (api, "Filter"), (reader, "getDefaultReadLimit")):
     if hasattr(kind, name):
         delattr(kind, name)
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StructType
 import pyspark_pravega
 given = {"controller": sys.argv[1], "scope": "s", "stream": "t", "push_filters": "true"}
 source, schema = pyspark_pravega.DefaultSource(given), StructType().add("event", BinaryType())

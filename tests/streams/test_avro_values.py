@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -35,7 +36,7 @@ def datum(schema: str, value: dict[str, Any]) -> bytes:
     return target.getvalue()
 
 
-def decode(schema: str, events: list[bytes | None], wanted: str | None = None, **more: Any) -> list[dict[str, Any]]:
+def decode(schema: str, events: Sequence[bytes | None], wanted: str | None = None, **more: Any) -> list[dict[str, Any]]:
     columns = AvroSchema(schema).fields if wanted is None else parse_schema(wanted)
     rows: list[dict[str, Any]] = AvroDecoder(schema, columns, **more).decode(pa.array(events, pa.binary())).to_pylist()
     return rows
@@ -57,7 +58,7 @@ def test_what_is_encoded_is_decoded(values: list[dict[str, Any]]) -> None:
 
 def test_an_event_is_the_datum_that_other_programs_write() -> None:
     columns = parse_schema("id bigint, name string")
-    values = [{"id": 5, "name": "é"}, {"id": -1, "name": None}]
+    values: list[dict[str, Any]] = [{"id": 5, "name": "é"}, {"id": -1, "name": None}]
     events = AvroEncoder(SIMPLE).encode(batch_of(values, columns)).to_pylist()
     assert events == [datum(SIMPLE, value) for value in values] and events[1] == b"\x01\x00"
     assert decode(SIMPLE, [*events, None]) == [*values, {"id": None, "name": None}]

@@ -354,8 +354,41 @@ def test_what_from_json_reads_beyond_the_plain_form(kind: str, text: str, value:
     assert same(row["a"], value) and other == {"a": None}
 
 
+@pytest.mark.parametrize(
+    ("schema", "event"),
+    [
+        ("a string", '{"a":' + "[" * 900 + "]" * 900 + "}"),
+        ("a string", '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+        ("a map<string,int>", '{"a":{"\\ud800":1}}'),
+        ("a string", '{"a":"\\udc00"}'),
+        ("a timestamp", '{"a":' + "9" * 18 + "}"),
+        ("a decimal(38,0)", '{"a":1e999999999}'),
+        ("a bigint", '{"a":' + "9" * 10_000 + "}"),
+    ],
+)
+def test_an_extreme_value_is_malformed_or_read_but_does_no_harm(schema: str, event: str) -> None:
+    assert decode(["{}", event, "{}"], schema, "null")[0] == {"a": None}
+    try:
+        decode(["{}", event, "{}"], schema)
+    except MalformedValue as malformed:
+        assert malformed.row == 1
+
+
+def test_a_number_beyond_a_float_is_infinite_by_both_readers() -> None:
+    assert decode(['{"a":1e39}', '{"a":"NaN"}'], "a float")[0] == {"a": math.inf}
+    assert decode(['{"a":1e39}'], "a float") == [{"a": math.inf}]
+
+
 def test_the_last_of_repeated_fields_counts_and_unknown_ones_are_ignored() -> None:
     assert decode(['{"a":1,"c":{"a":5},"a":2,"c":1}'], "a int") == [{"a": 2}]
+
+
+@pytest.mark.parametrize("event", [b'{"a":"\xff"}', b'{"a":"x","c":"\xff"}', b'{"a":"x"}\0}', b'{"a":"x\0"}'])
+def test_bytes_that_are_no_text_are_malformed(event: bytes) -> None:
+    good = b'{"a":"y"}'
+    assert decode([good, event, good], "a string", "null") == [{"a": "y"}, {"a": None}, {"a": "y"}]
+    with pytest.raises(MalformedValue, match="in row 1 is malformed"):
+        decode([good, event, good], "a string")
 
 
 def test_a_null_event_has_null_columns() -> None:

@@ -51,29 +51,24 @@ class RowGatherer(DataSourceStreamWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self._writer.write(self._gathered(iterator))
 
-    def _of_any_type(self, rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-        """Spark has made the rows of Arrow batches; this is its own inverse of that."""
-        from itertools import islice
-
-        from pyspark.sql.conversion import LocalDataToArrowConversion
-
-        while some := list(islice(rows, ROWS)):
-            yield from LocalDataToArrowConversion.convert(some, schema, False).to_batches()
-
     def _gathered(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         from itertools import islice
 
+        while some := list(islice(rows, ROWS)):
+            yield from self._batches(some)
+
+    def _batches(self, rows: list[Any]) -> list[pa.RecordBatch]:
         import pyarrow as pa
 
-        if self._schema is not None:
-            yield from self._of_any_type(rows, self._schema)
-            return
+        if self._schema is not None:  # Spark has made the rows of Arrow batches; this is its own inverse of that
+            from pyspark.sql.conversion import LocalDataToArrowConversion
+
+            made: list[pa.RecordBatch] = LocalDataToArrowConversion.convert(rows, self._schema, False).to_batches()
+            return made
         types = [pa.binary() if is_binary else pa.string() for _, _, is_binary in self._kept]
-        names = [name for _, name, _ in self._kept]
-        while some := list(islice(rows, ROWS)):
-            columns = list(zip(*some, strict=True))
-            arrays = [pa.array(columns[place], kind) for (place, _, _), kind in zip(self._kept, types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
+        columns = list(zip(*rows, strict=True))
+        arrays = [pa.array(columns[place], kind) for (place, _, _), kind in zip(self._kept, types, strict=True)]
+        return [pa.RecordBatch.from_arrays(arrays, names=[name for _, name, _ in self._kept])]
 
     def commit(self, messages: Messages, batchId: int) -> None:
         self._writer.commit(messages, batchId)

@@ -1,7 +1,7 @@
 """Decodes JSON events into columns, as Spark's `from_json` does.
 
 Arrow's reader parses a whole column at once. It is given only events of which each begins with a brace and ends with
-one, without a NUL: then a line feed between two of them is between two objects of the text, because no string of JSON
+one: then a line feed between two of them is between two objects of the text, because no string of JSON
 contains one and a brace cannot follow a brace within an object. So each event is at least one object, and if there are
 as many objects as events, each event is exactly one.
 
@@ -29,6 +29,9 @@ import pyarrow.compute as pc
 
 from pravega_spark.streams.values.codec import MalformedValue, OnMalformed
 from pravega_spark.streams.values.ddl import type_text
+
+_MOST_AT_ONCE = (1 << 31) - 2
+"""Bytes that Arrow's reader takes at once."""
 
 _PARTS = 16
 """A column that Arrow's reader refuses is tried again in so many parts, so that one odd event costs only its part."""
@@ -76,7 +79,7 @@ class JsonDecoder:
         """The fields of all events by Arrow's reader; None if it is not sure of each of them."""
         assert self._wire is not None
         lines = _lines(events)
-        if lines is None:
+        if lines is None or lines.size > _MOST_AT_ONCE:
             return None
         from pyarrow import json as reader
 
@@ -104,9 +107,10 @@ class JsonDecoder:
             try:
                 fields = {} if event is None else _object(event)
                 values = [convert(fields.get(name)) for name, convert in self._converters.items()]
-            except _Unfit as unfit:
+            except (_Unfit, RecursionError) as unfit:
                 if self._on_malformed == "fail":
-                    raise MalformedValue(first + row, str(unfit)) from None
+                    reason = str(unfit) if isinstance(unfit, _Unfit) else "it is nested too deep"
+                    raise MalformedValue(first + row, reason) from None
                 values = [None] * len(columns)
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
@@ -137,8 +141,7 @@ def _with_line_feeds(texts: pa.Array) -> pa.Buffer | None:
     data = np.frombuffer(content, np.uint8)
     if (data[bounds[:-1]] != ord("{")).any() or (data[bounds[1:] - 2] != ord("}")).any():
         return None
-    used = content.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
-    return None if not data[bounds[0] : bounds[-1]].all() else used
+    return content.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 # --- at once -------------------------------------------------------------------------------------------------------
@@ -204,8 +207,6 @@ def _object(event: bytes) -> dict[str, Any]:
         raise _Unfit(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
     except ValueError as error:
         raise _Unfit(f"it is no JSON ({error})") from None
-    except RecursionError:
-        raise _Unfit("it is nested too deep") from None
     if not isinstance(found, dict):
         raise _Unfit(f"it is no JSON object, but {_shown(found)}")
     return found
@@ -251,11 +252,11 @@ def _list_converter(kind: pa.DataType, path: str) -> _Converter:
 
 
 def _map_converter(kind: pa.DataType, path: str) -> _Converter:
-    item = _converter(kind.item_type, f"{path}[]")
+    key, item = _converter(pa.string(), f"a key of {path}"), _converter(kind.item_type, f"{path}[]")
 
     def convert(value: Any) -> list[tuple[str, Any]] | None:
         _require_object(value, path)
-        return None if value is None else [(_string(key), item(each)) for key, each in value.items()]
+        return None if value is None else [(key(name), item(each)) for name, each in value.items()]
 
     return convert
 
@@ -386,7 +387,7 @@ def _time(value: object, zoned: bool) -> datetime:
 def _zoned_time(value: object) -> int:
     """Microseconds since 1970. A number is seconds since then, as in Spark."""
     if isinstance(value, _Number):
-        return int(value) * 1_000_000
+        return _integer(value, 1 << 43) * 1_000_000
     return (_time(value, zoned=True) - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -142,4 +142,4 @@ def _fits(written: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_struct(written) and pa.types.is_struct(wanted):
         fields = {field.name: field.type for field in wanted}
         return all(field.name in fields and _fits(field.type, fields[field.name]) for field in written)
-    return written == pa.float32() and wanted == pa.float64()
+    return bool(written == pa.float32() and wanted == pa.float64())
