@@ -46,6 +46,8 @@ def environment(what: str | None) -> dict[str, str]:
         "PYTHONPATH": str(TREE),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--master local[2] {paths} --conf spark.ui.enabled=false "
+        # Delta reads its log with 50 tasks otherwise, for every version.
+        "--conf spark.databricks.delta.snapshotPartitions=2 --conf spark.ui.showConsoleProgress=false "
         "--conf spark.driver.host=127.0.0.1 --conf spark.sql.shuffle.partitions=2 --conf spark.log.level=ERROR "
         "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell",
     }
