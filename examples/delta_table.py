@@ -23,7 +23,7 @@ def settings(folder: Path) -> dict[str, str]:
     }
 
 
-def store(spark: SparkSession, folder: Path, **options: object) -> None:
+def store(spark: SparkSession, folder: Path, **options: str) -> None:
     """Append to the table what is new in the stream, and end. options: more options of the read."""
     orders = (
         spark.readStream.format("pravega")

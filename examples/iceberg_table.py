@@ -26,7 +26,7 @@ def settings(folder: Path) -> dict[str, str]:
     }
 
 
-def store(spark: SparkSession, folder: Path, **options: object) -> None:
+def store(spark: SparkSession, folder: Path, **options: str) -> None:
     """Append to the table what is new in the stream, and end. options: more options of the read."""
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {TABLE} (timestamp TIMESTAMP, scope STRING, stream STRING, segment_id BIGINT,"

@@ -37,7 +37,7 @@ class Recipe:
         """Append orders to the stream."""
         self.module.write_orders(self.folder, first, count)
 
-    def store(self, **options: object) -> None:
+    def store(self, **options: str) -> None:
         """From the stream into the table."""
         self.module.store(self.spark, self.folder, **options)
 
@@ -47,7 +47,8 @@ class Recipe:
 
     def table(self) -> DataFrame:
         """The table as it is now."""
-        return self.module.table(self.spark, self.folder)
+        frame: DataFrame = self.module.table(self.spark, self.folder)
+        return frame
 
     def positions(self) -> int:
         """How many different events the table has."""
@@ -161,7 +162,7 @@ def small_batches(recipe: Recipe) -> dict[str, Any]:
     """All that is in the stream, 10 events in a batch. A program that does so may be killed and begun again."""
     done = -1
     while done < (done := recipe.batches()):
-        recipe.store(max_events_per_trigger=10, limit_first_batch="true")
+        recipe.store(max_events_per_trigger="10", limit_first_batch="true")
     return {"unlike stream": recipe.unlike_stream(), "batches": done}
 
 

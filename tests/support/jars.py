@@ -42,11 +42,11 @@ JARS: dict[str, dict[str, str]] = {
         "4.2": "org.apache.spark:spark-avro_2.13:4.2.0",
         "4.3": "org.apache.spark:spark-avro_2.13:4.2.0",  # there is none of 4.3, and that of 4.2 fits
     },
-    PROTOBUF: {},  # in no version for Spark 4
+    PROTOBUF: {},  # none was found for Spark 4
 }
-"""The newest artifact that is published for a minor version of Spark. A version that is left out has none."""
+"""The newest artifact that was found for a minor version of Spark. A version that is left out has none."""
 
-NOT_PUBLISHED = {
+UNKNOWN = {
     DELTA: "io.delta:delta-spark_{spark}_2.13",
     ICEBERG: "org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13",
     AVRO: "org.apache.spark:spark-avro_2.13:{spark}",
@@ -64,11 +64,11 @@ def spark_version() -> str:
 
 
 def jars(what: str) -> list[Path]:
-    """The jars of an artifact and of all that it needs. Skips the test if none is published for the installed Spark."""
+    """The jars of an artifact and of all that it needs. Skips the test if none is known for the installed Spark."""
     version = spark_version()
     coordinates = JARS[what].get(version)
     if coordinates is None:
-        pytest.skip(f"{NOT_PUBLISHED[what].format(spark=version)} is not published: no jar for Spark {version}")
+        pytest.skip(f"no {UNKNOWN[what].format(spark=version)} is known, so no jar for Spark {version}")
     kept = Path(os.environ.get(FOLDER) or TREE / ".jars")
     kept.mkdir(parents=True, exist_ok=True)
     folder = kept / coordinates.replace(":", "_")
