@@ -23,6 +23,7 @@ from chunkstore.backends.bucket import BucketStore
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
 from tests.backends.racing import check, names_of, race_processes
+from tests.spark.folder import read_all
 from tests.support.adapters import adapter_of
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.log_contracts import LogContract
@@ -234,11 +235,9 @@ class Spark:
 
         def copy() -> list[int]:
             source = spark.readStream.format("pravega").options(stream="in", start_stream_cut="earliest", **options)
-            sink = source.option("max_events_per_trigger", 2_500).load().selectExpr("event").writeStream
-            sink = sink.format("pravega").options(stream="out", **options)
-            sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            query = sink.trigger(availableNow=True).start()
-            query.awaitTermination()
+            source = source.options(max_events_per_trigger=2_500, limit_first_batch=True)
+            sink = source.load().selectExpr("event").writeStream.format("pravega").options(stream="out", **options)
+            query = read_all(sink.option("checkpointLocation", str(tmp_path / "checkpoint")))
             return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
         assert copy() == [2_500, 1_600]
