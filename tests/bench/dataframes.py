@@ -28,6 +28,7 @@ from tests.bench.figures import Figures
 
 SIZES = (100, 1_000, 10_000)
 TOTAL = int(os.environ.get("DATAFRAMES_MB", "128")) << 20
+TOOLS = os.environ.get("DATAFRAMES", "DuckDB polars pandas Dask").split()
 ROUNDS = 5
 PART = 16 << 20
 """Bytes of a row group, of a file that Dask reads, and of a range of a segment."""
@@ -112,6 +113,7 @@ def _tools(manager: StreamManager, data: str) -> dict[str, dict[str, Callable[[]
     return {
         tool: {**{name: partial(way, place) for name, place in files.items()}, "stream": of_stream[tool]}
         for tool, way in of_files.items()
+        if tool in TOOLS
     }
 
 
