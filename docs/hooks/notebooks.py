@@ -33,7 +33,8 @@ def executed(path: Path) -> nbformat.NotebookNode:
         target = Path(folder, path.name)
         command = [sys.executable, "-m", "tests.notebooks.execute", str(path), str(target), folder]
         subprocess.run(command, cwd=path.parents[1], env={**os.environ, "IPYTHONDIR": folder}, check=True)
-        return nbformat.read(target, as_version=4)
+        found: nbformat.NotebookNode = nbformat.read(target, as_version=4)
+        return found
 
 
 def shown(cell: nbformat.NotebookNode) -> Iterator[str]:

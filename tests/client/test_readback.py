@@ -24,6 +24,7 @@ from pravega_spark import (
     StreamReaderGroupConfig,
     StreamRetentionPolicy,
     StreamScalingPolicy,
+    ValueFormat,
 )
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
@@ -196,6 +197,7 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
             ("s", "a", StreamScalingPolicy(), StreamRetentionPolicy("size", 5), ["tag"]),
         ),
         ("set_tags", manager.set_tags, ("s", "a", ["tag"])),
+        ("set_value_format", manager.set_value_format, ("s", "a", ValueFormat("json", "id bigint"))),
         ("set_scaling", manager.set_scaling, ("s", "a", StreamScalingPolicy())),
         ("set_retention", manager.set_retention, ("s", "a", StreamRetentionPolicy("size", 5))),
         ("scale_stream", manager.scale_stream, ("s", "a", [0], [(0.0, 1.0)])),
@@ -230,7 +232,7 @@ CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
-    *("over", "close"),
+    *("over", "close", "value_format"),
 }
 """Calls of a manager that store nothing."""
 

@@ -232,8 +232,8 @@ def refusal(url: str, text: str, **more: object) -> str:
 def test_columns_that_would_not_be_written(stream: Stream, url: str) -> None:
     assert refusal(url, "event string, id long, routing_key string, ts timestamp") == (
         "Columns 'id', 'ts' would be dropped, as only event and routing_key are written: put them into the event, for "
-        'example with selectExpr("to_json(struct(*)) as event"), select event and routing_key only, or set option '
-        "'ignore_extra_columns' to true."
+        "example with selectExpr(\"to_json(struct(*)) as event\") or option 'value_format', select event and "
+        "routing_key only, or set option 'ignore_extra_columns' to true."
     )
     assert refusal(url, "event binary, key binary").startswith("Column 'key' would be dropped")
     BatchWriter(options(url, ignore_extra_columns=True), columns("event string, id long"))
