@@ -171,5 +171,5 @@ def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) 
         time.sleep(0.2 * round_)  # at another point of a batch
         assert process.poll() is None, "it was killed on its way"
         kill(process)
-    result = found(what, recipe, tmp_path, "small_batches")
+    result = found(what, recipe, tmp_path, "small_batches")["small_batches"]
     assert result["unlike stream"] == [] and result["batches"] >= 30
