@@ -122,7 +122,7 @@ def _duckdb(source: str, events: pa.RecordBatchReader | None = None) -> Answer:
         if events is not None:
             database.register("events", events)
         [found] = database.sql(f"SELECT count(*), sum(octet_length(event))::BIGINT FROM {source}").fetchall()
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def _polars(events: pl.LazyFrame) -> Answer:
