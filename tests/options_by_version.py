@@ -1,7 +1,7 @@
 """The table in docs/spark-options-by-version.md: what each option does in each of its uses, with each version of Spark.
 
 Tests observe it with the Spark that runs, and compare it with the column of that version. With the option
-`--options-by-version write` the session writes the column instead.
+`--options-by-version write` the session writes the cells that it has observed instead.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class _ColumnWriter:
             print(f"\n{PAGE.name} is unchanged, as a test failed or none has observed an option")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        PAGE.write_text(with_columns(text, {**columns, **self.found}), "utf-8")
+        for version, found in self.found.items():
+            columns[version] = {**columns.get(version, {}), **found}
+        PAGE.write_text(with_columns(text, columns), "utf-8")
 
 
 def columns_of(text: str) -> Columns:
