@@ -285,6 +285,40 @@ def rows_are_written_with_the_options_of_a_table(lab: Lab, use: AnyUse) -> Outco
     return None
 
 
+VALUES = {"value_format": "json", "value_schema": "a bigint"}
+
+
+@probe(*VALUES, uses=ROWS)
+def fields_of_events_are_columns(lab: Lab, use: AnyUse) -> Outcome:
+    lab.fill('{"a": 7, "b": 8}')
+    (row,) = lab.rows_of(use, **VALUES)
+    assert row["a"] == 7 and not {"b", "event"} & row.keys()
+    if use == "table":
+        with lab.table(**VALUES) as name:
+            lab.spark.sql(f"INSERT INTO {name} VALUES (9, null, null, null, null)")
+        assert lab.events()[1:] == ['{"a":9}']
+    return None
+
+
+@probe(*VALUES, uses=("batch write", "stream write"))
+def columns_are_fields_of_events(lab: Lab, use: AnyUse) -> Outcome:
+    if use == "batch write":
+        lab.spark.sql("SELECT 7L AS a").write.format("pravega").options(**lab.given(VALUES)).mode("append").save()
+    else:
+        lab.run(lab.source("7").selectExpr("cast(string(event) AS bigint) AS a").writeStream, **VALUES)
+    assert lab.events() == ['{"a":7}']
+    return None
+
+
+@probe("on_malformed", uses=ROWS)
+def malformed_events_fail_or_are_null(lab: Lab, use: AnyUse) -> Outcome:
+    lab.fill("no JSON")
+    refused("malformed", lambda: lab.rows_of(use, **VALUES))
+    (row,) = lab.rows_of(use, **VALUES, on_malformed="null")
+    assert row["a"] is None
+    return None
+
+
 @probe("salvage", uses=READING, long=True)
 def what_is_sound_of_a_damaged_archive_is_read(lab: Lab, use: AnyUse) -> Outcome:
     objects = dict(case(ROLLING).objects)
