@@ -159,10 +159,10 @@ def another_checkpoint(recipe: Recipe) -> dict[str, Any]:
 
 
 def small_batches(recipe: Recipe) -> dict[str, Any]:
-    """All that is in the stream, 10 events in a batch. A program that does so may be killed and begun again."""
+    """All that is in the stream, 20 events in a batch. A program that does so may be killed and begun again."""
     done = -1
     while done < (done := recipe.batches()):
-        recipe.store(max_events_per_trigger="10", limit_first_batch="true")
+        recipe.store(max_events_per_trigger="20", limit_first_batch="true")
     return {"unlike stream": recipe.unlike_stream(), "batches": done}
 
 
