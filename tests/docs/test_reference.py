@@ -74,7 +74,7 @@ def told_commands() -> set[tuple[str, str]]:
     return {
         (path.relative_to(PROJECT).as_posix(), words)
         for path in sources
-        for words in re.findall(r"`(?:\S+/)?pravega-(?!admin|spark/)([\w -]*[^`\n]*)`", path.read_text("utf-8"))
+        for words in re.findall(r"`(?:\S+/)?pravega-(?!admin|spark/|spark\[)([\w -]*[^`\n]*)`", path.read_text("utf-8"))
         if "(?:" not in words  # a pattern, in console/advice.py
     }
 

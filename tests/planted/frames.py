@@ -30,8 +30,8 @@ BREAKAGES = [
     Breakage(
         name="batches-before-they-are-asked-for",
         file="pravega_spark/client/reader.py",
-        old="from_batches(schema_of(chosen), self._batches(chosen))",
-        new="from_batches(schema_of(chosen), list(self._batches(chosen)))",
+        old="from_batches(schema_of(chosen, self._values), self._batches(chosen, values))",
+        new="from_batches(schema_of(chosen, self._values), list(self._batches(chosen, values)))",
         tests=[f"{_RANGES}::test_bytes_are_requested_as_batches_are_consumed"],
     ),
     Breakage(
