@@ -14,7 +14,7 @@ import time
 from ast import literal_eval
 from importlib import import_module
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import STDOUT
 from typing import Any
 
 import pytest
@@ -162,14 +162,16 @@ def test_iceberg(tmp_path: Path) -> None:
 def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) -> None:
     import_module(f"examples.{recipe}").write_orders(tmp_path, 0, 400)
     command = [sys.executable, "-m", "tests.examples.table_checks", recipe, str(tmp_path), "small_batches"]
+    log = tmp_path / "log"
     for round_ in range(3):
         before = table_checks.committed_batches(tmp_path)
-        process = subprocess.Popen(
-            command, cwd=TREE, env=environment(what), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
-        )
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=TREE, env=environment(what), stdout=output, stderr=STDOUT, start_new_session=True
+            )
         wait_for_batches(process, tmp_path, before + 3)
         time.sleep(0.2 * round_)  # at another point of a batch
-        assert process.poll() is None, "it was killed on its way"
+        assert process.poll() is None, log.read_text(errors="replace")[-5000:]
         kill(process)
     result = found(what, recipe, tmp_path, "small_batches")["small_batches"]
     assert result["unlike stream"] == [] and result["batches"] >= 20
