@@ -273,7 +273,7 @@ def range_of_events(place: Place) -> Callable[[], None]:
     def use() -> None:
         left = [event.data.decode() for event in kept]  # what it had found is there until it is collected
         assert sorted(left) == sorted(OLD)
-        with pytest.raises(CutOfDeletedStream):
+        with pytest.raises(StreamRecreated):
             kept.to_arrow()
 
     return use

@@ -232,13 +232,13 @@ CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
-    *("over", "close", "value_format"),
+    *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),
 }
 """Calls of a manager that store nothing."""
 
 OF_ITS_OWN = {
     *("create_writer", "create_transaction_writer", "create_byte_stream", "create_reader_group_with_config"),
-    *("backup", "restore", "import_streams"),
+    *("backup", "restore", "import_streams", "create_async_writer"),
 }
 """Calls whose handles or values are tried, or whose arguments are URLs."""
 

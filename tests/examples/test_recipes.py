@@ -85,6 +85,7 @@ def test_json(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
+@pytest.mark.long
 def test_avro() -> None:
     assert printed(AVRO, "avro_events") == ([(1, "ann", "unknown"), (2, "ben", "unknown")], 1)
 

@@ -1,7 +1,7 @@
 """What each option does in each of its uses, observed with the Spark that runs: docs/spark-options-by-version.md.
 
 A probe covers options of one kind, in one use. It fails if an option has no effect, or another one than any version is
-known to have; then it returns what the page says of it.
+known to have; then it returns what the page says of it. Probes of what is the same with every version are long tests.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Observe = Callable[[Lab, AnyUse], Outcome]
 
 
 class Probe(NamedTuple):
-    """What is observed of some options in a use. long: it takes more than a few seconds."""
+    """What is observed of some options in a use. varies: what they do depends on the version of Spark."""
 
     options: tuple[str, ...]
     observe: Observe
     use: AnyUse
-    long: bool
+    varies: bool
 
     def __str__(self) -> str:
         return f"{self.observe.__name__}-{self.use.replace(' ', '-')}"
@@ -55,11 +55,11 @@ class Probe(NamedTuple):
 PROBES: list[Probe] = []
 
 
-def probe(*options: str, uses: tuple[AnyUse, ...], long: bool = False) -> Callable[[Observe], Observe]:
+def probe(*options: str, uses: tuple[AnyUse, ...], varies: bool = False) -> Callable[[Observe], Observe]:
     """What a function observes: these options, in each of these uses."""
 
     def register(observe: Observe) -> Observe:
-        PROBES.extend(Probe(options, observe, use, long) for use in uses)
+        PROBES.extend(Probe(options, observe, use, varies) for use in uses)
         return observe
 
     return register
@@ -263,7 +263,7 @@ def columns_are_added(lab: Lab, use: AnyUse) -> Outcome:
     return None
 
 
-@probe("insertable", uses=ROWS)
+@probe("insertable", uses=ROWS, varies=True)
 def events_are_texts(lab: Lab, use: AnyUse) -> Outcome:
     lab.put("a")
     (row,) = lab.rows_of(use, insertable=True)
@@ -319,7 +319,7 @@ def malformed_events_fail_or_are_null(lab: Lab, use: AnyUse) -> Outcome:
     return None
 
 
-@probe("salvage", uses=READING, long=True)
+@probe("salvage", uses=READING)
 def what_is_sound_of_a_damaged_archive_is_read(lab: Lab, use: AnyUse) -> Outcome:
     objects = dict(case(ROLLING).objects)
     name = min(name for name in objects if name.startswith("demo/rides/0.#epoch.0$offset."))
@@ -357,7 +357,7 @@ def a_metadata_table_is_for_batch_reads(lab: Lab, use: AnyUse) -> Outcome:
     return {"metadata": REFUSED}
 
 
-@probe("push_filters", uses=("batch read", "table"))
+@probe("push_filters", uses=("batch read", "table"), varies=True)
 def a_filter_limits_what_is_read(lab: Lab, use: AnyUse) -> Outcome:
     for _ in range(4):
         lab.fill(5)
@@ -378,7 +378,7 @@ def a_filter_limits_what_is_read(lab: Lab, use: AnyUse) -> Outcome:
     return {"push_filters": YES if found == 2 else NO_FILTERS}
 
 
-@probe("max_events_per_trigger", "limit_first_batch", uses=("stream read",))
+@probe("max_events_per_trigger", "limit_first_batch", uses=("stream read",), varies=True)
 def batches_have_a_maximum_of_events(lab: Lab, use: AnyUse) -> Outcome:
     limit = {"max_events_per_trigger": 10}
     found = outcome_of_limit(lab, **limit)
@@ -386,12 +386,12 @@ def batches_have_a_maximum_of_events(lab: Lab, use: AnyUse) -> Outcome:
     return {"max_events_per_trigger": found, "limit_first_batch": NOT_NEEDED if found == YES else YES}
 
 
-@probe("max_bytes_per_trigger", uses=("stream read",))
+@probe("max_bytes_per_trigger", uses=("stream read",), varies=True)
 def batches_have_a_maximum_of_bytes(lab: Lab, use: AnyUse) -> Outcome:
     return {"max_bytes_per_trigger": outcome_of_limit(lab, max_bytes_per_trigger=100)}
 
 
-@probe("approx_bytes_per_trigger", uses=("stream read",))
+@probe("approx_bytes_per_trigger", uses=("stream read",), varies=True)
 def batches_have_the_maximum_of_the_original(lab: Lab, use: AnyUse) -> Outcome:
     return {"approx_bytes_per_trigger": outcome_of_limit(lab, approx_bytes_per_trigger=100)}
 
@@ -408,12 +408,12 @@ def is_limited(batches: list[int]) -> bool:
     return batches[:3] == [10, 10, 5] and max(batches) <= 10 and sum(batches) == 50
 
 
-@probe("min_events_per_trigger", uses=("stream read",))
+@probe("min_events_per_trigger", uses=("stream read",), varies=True)
 def batches_wait_for_events(lab: Lab, use: AnyUse) -> Outcome:
     return {"min_events_per_trigger": outcome_of_minimum(lab, min_events_per_trigger=3)}
 
 
-@probe("min_bytes_per_trigger", uses=("stream read",))
+@probe("min_bytes_per_trigger", uses=("stream read",), varies=True)
 def batches_wait_for_bytes(lab: Lab, use: AnyUse) -> Outcome:
     return {"min_bytes_per_trigger": outcome_of_minimum(lab, min_bytes_per_trigger=27)}
 
@@ -557,7 +557,7 @@ def options_of_the_original_are_accepted(lab: Lab, use: AnyUse) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    "each", [pytest.param(each, id=str(each), marks=[pytest.mark.long] if each.long else []) for each in PROBES]
+    "each", [pytest.param(each, id=str(each), marks=[] if each.varies else [pytest.mark.long]) for each in PROBES]
 )
 def test_what_the_options_do_is_what_the_page_says(
     lab: Lab, each: Probe, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
