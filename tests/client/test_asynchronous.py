@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from chunkstore import StorageUnavailable, Store
-from chunkstore.testing import Crashed, FaultStore, Request, WrappingStore, crash_at, fail_at
+from chunkstore.testing import Crashed, FaultStore, GatedStore, Request, WrappingStore, crash_at, fail_at
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -57,20 +57,6 @@ def through(url: str, wrap: Callable[[Store], Through]) -> Iterator[tuple[Stream
     root.stores = Stores(store, store)
     with StreamManager.over(root) as manager:
         yield manager, store
-
-
-class Gate(WrappingStore):
-    """Holds back the frames of the log while it is closed."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.open = threading.Event()
-        self.open.set()
-
-    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
-        if request.verb == "put_if_absent":
-            assert self.open.wait(AFTER)
-        return call()
 
 
 class Requesters(WrappingStore):
@@ -196,7 +182,7 @@ def test_a_write_does_not_overtake_those_that_wait(
 ) -> None:
     limits.queued_bytes(monkeypatch, 100)
 
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         async with other.create_async_writer("sc", "one") as writer:
             gate.open.clear()
             first = asyncio.create_task(writer.write_event("1" * 200))
@@ -209,7 +195,7 @@ def test_a_write_does_not_overtake_those_that_wait(
             await writer.write_event("3")
             await asyncio.gather(first, second)
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
     assert payloads(manager) == ["1" * 200, "2", "3"]
 
@@ -219,7 +205,7 @@ def test_a_full_queue_is_awaited_and_blocks_no_other_coroutine(
 ) -> None:
     limits.queued_bytes(monkeypatch, 10_000)
 
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         async with other.create_async_writer("sc", "one") as writer:
             gate.open.clear()
             content = bytearray(b"x" * 1000)
@@ -236,7 +222,7 @@ def test_a_full_queue_is_awaited_and_blocks_no_other_coroutine(
             await asyncio.gather(*tasks, flushing, closing)
             assert (writer.durable_events, writer.unconfirmed, writer.waiting) == (50, 0, 0)
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
     assert payloads(manager) == ["x" * 1000] * 50
 
@@ -246,7 +232,7 @@ def test_a_write_that_is_cancelled_while_it_waits_for_room_writes_nothing(
 ) -> None:
     limits.queued_bytes(monkeypatch, 100)
 
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         async with other.create_async_writer("sc", "one") as writer:
             gate.open.clear()
             first = asyncio.create_task(writer.write_event("first" * 100))
@@ -264,13 +250,13 @@ def test_a_write_that_is_cancelled_while_it_waits_for_room_writes_nothing(
             assert [task.cancelled() for task in waiting] == [True, False] * 5
             await first
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
     assert payloads(manager) == ["first" * 100, *(each for n in range(1, 10, 2) for each in (f"{n}", f"{n}"))]
 
 
 def test_a_write_that_is_cancelled_later_is_counted_and_becomes_durable(url: str, manager: StreamManager) -> None:
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         async with other.create_async_writer("sc", "one") as writer:
             gate.open.clear()
             tasks = [asyncio.create_task(writer.write_event(f"{number}")) for number in range(10)]
@@ -284,13 +270,13 @@ def test_a_write_that_is_cancelled_later_is_counted_and_becomes_durable(url: str
             await writer.flush()
             assert (writer.unconfirmed, writer.durable_events) == (0, 10)
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
     assert payloads(manager) == [str(number) for number in range(10)]
 
 
 def test_closing_waits_for_what_was_written_and_blocks_no_other_coroutine(url: str, manager: StreamManager) -> None:
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         writer = await other.create_async_writer("sc", "one").open()
         gate.open.clear()
         written = asyncio.create_task(writer.write_event("x"))
@@ -303,7 +289,7 @@ def test_closing_waits_for_what_was_written_and_blocks_no_other_coroutine(url: s
         assert writer.durable_events == 1
         await written
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
 
 
@@ -361,7 +347,7 @@ def test_an_append_wakes_the_loop_once_however_many_coroutines_wait(manager: Str
 
 def test_a_loop_that_is_closed_before_its_writes_are_durable_harms_nothing(url: str, manager: StreamManager) -> None:
     """Its coroutines are lost; the events are not."""
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         loop = asyncio.new_event_loop()
         writer = loop.run_until_complete(other.create_async_writer("sc", "one").open())
         gate.open.clear()
@@ -395,14 +381,14 @@ def first_wait(loop: asyncio.AbstractEventLoop, write: Coroutine[Any, Any, None]
 
 
 def test_asyncio_run_ends_with_pending_writes(url: str, manager: StreamManager) -> None:
-    async def program(other: StreamManager, gate: Gate) -> None:
+    async def program(other: StreamManager, gate: GatedStore) -> None:
         writer = await other.create_async_writer("sc", "one").open()
         gate.open.clear()
         tasks = [asyncio.create_task(writer.write_event(f"{number}")) for number in range(3)]
         await until(lambda: writer.unconfirmed == 3)
         assert not any(task.done() for task in tasks)
 
-    with through(url, Gate) as (other, gate):
+    with through(url, GatedStore) as (other, gate):
         run(program(other, gate))
         gate.open.set()
     assert payloads(manager) == ["0", "1", "2"]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chunkstore.testing import CountingStore, LatencyStore
+from chunkstore.testing import CountingStore, GatedStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
@@ -65,15 +65,21 @@ def test_tails_of_one_process_all_get_what_another_writes(
 
 def test_tails_that_read_the_same_at_the_same_time_request_it_once(url: str, manager: StreamManager) -> None:
     root = Root.open(url)
-    store = CountingStore(LatencyStore(root.stores.log, 0.03))
+    gate = GatedStore(root.stores.log, lambda request: request.verb == "read_ranges")
+    store = CountingStore(gate)
     root.stores = Stores(store, store)
     with StreamManager.over(root) as other:
         tails = [other.tail("sc", "one", poll_interval=1000.0) for _ in range(10)]
         write(manager, "one", "x")
         other.stream_info("sc", "one")
         store.reset()
+        gate.open.clear()
         with ThreadPoolExecutor(len(tails)) as pool:
-            assert [event.data for event in pool.map(next, tails)] == [b"x"] * len(tails)
+            events = pool.map(next, tails)
+            assert gate.reached.wait(60)
+            time.sleep(0.2)  # for the others to come to the same
+            gate.open.set()
+            assert [event.data for event in events] == [b"x"] * len(tails)
         assert store.count() == 1
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chunkstore.testing import FaultStore, Request, WrappingStore, fail_at
+from chunkstore.testing import FaultStore, GatedStore, WrappingStore, fail_at
 from engine.errors import OutcomeUnknown
 from engine.root import Root
 from engine.settings import Settings
@@ -39,22 +39,6 @@ from tests.support import limits
 Result = TypeVar("Result")
 
 
-class Gate(WrappingStore):
-    """Holds the frames of the log back while it is closed. `frames` counts those that passed."""
-
-    def __init__(self, inner: Stores) -> None:
-        super().__init__(inner.log)
-        self.open = threading.Event()
-        self.open.set()
-        self.frames = 0
-
-    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
-        if request.verb == "put_if_absent":
-            assert self.open.wait(60)
-            self.frames += 1
-        return call()
-
-
 def stream_through(url: str, wrap: Callable[[Stores], WrappingStore]) -> tuple[Stream, WrappingStore]:
     """Stream `one`, reached through a store that `wrap` makes."""
     root = Root.open(url, settings=Settings(timeout=0.05, maintenance=False))
@@ -64,13 +48,13 @@ def stream_through(url: str, wrap: Callable[[Stores], WrappingStore]) -> tuple[S
 
 
 @pytest.fixture
-def gated(url: str, manager: StreamManager) -> Iterator[tuple[EventWriter, Gate]]:
+def gated(url: str, manager: StreamManager) -> Iterator[tuple[EventWriter, GatedStore]]:
     """A writer to stream `one`, and the gate before its log."""
-    stream, gate = stream_through(url, Gate)
-    assert isinstance(gate, Gate)
+    stream, gate = stream_through(url, lambda stores: GatedStore(stores.log))
+    assert isinstance(gate, GatedStore)
     stream.snapshot()
     with EventWriter(stream) as writer:
-        gate.frames = 0
+        gate.passed = 0
         yield writer, gate
         gate.open.set()
     stream.root.close()
@@ -179,7 +163,9 @@ def test_wrong_arguments_write_nothing(manager: StreamManager) -> None:
     assert manager.stream_info("sc", "four").events == 0
 
 
-def test_what_is_written_may_be_changed_afterwards(gated: tuple[EventWriter, Gate], manager: StreamManager) -> None:
+def test_what_is_written_may_be_changed_afterwards(
+    gated: tuple[EventWriter, GatedStore], manager: StreamManager
+) -> None:
     writer, gate = gated
     gate.open.clear()
     event = bytearray(b"before")
@@ -210,7 +196,9 @@ def test_threads_share_a_writer(manager: StreamManager) -> None:
 # --- how it gets there ----------------------------------------------------------------------------------------
 
 
-def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gate], manager: StreamManager) -> None:
+def test_what_comes_during_an_append_goes_together(
+    gated: tuple[EventWriter, GatedStore], manager: StreamManager
+) -> None:
     writer, gate = gated
     gate.open.clear()
     for number in range(2000):
@@ -218,7 +206,7 @@ def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gat
     writer.write_events([str(number) for number in range(2000, 3000)])
     gate.open.set()
     writer.flush()
-    assert gate.frames <= 2
+    assert gate.passed <= 2
     state = Catalog(manager.root).stream("sc", "one").snapshot()
     spaced = state.size() // SPACING  # besides those there is one at the end of each append
     assert state.state.segment(index_segment_name(state.segments.name_of(0))).length <= (spaced + 2) * RECORD_SIZE
@@ -226,7 +214,7 @@ def test_what_comes_during_an_append_goes_together(gated: tuple[EventWriter, Gat
 
 
 def test_writers_wait_while_too_much_is_queued(
-    gated: tuple[EventWriter, Gate], manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+    gated: tuple[EventWriter, GatedStore], manager: StreamManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits.queued_bytes(monkeypatch, 10_000)
     writer, gate = gated
@@ -251,7 +239,7 @@ def test_writers_wait_while_too_much_is_queued(
     assert len(given) == writer.durable_events == 50
 
 
-def test_flush_waits_for_what_was_written(gated: tuple[EventWriter, Gate], manager: StreamManager) -> None:
+def test_flush_waits_for_what_was_written(gated: tuple[EventWriter, GatedStore], manager: StreamManager) -> None:
     writer, gate = gated
     writer.flush()
     gate.open.clear()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from chunkstore.testing import Request, WrappingStore
+from chunkstore.testing import GatedStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
@@ -19,24 +17,9 @@ from tests.client.groups.reading import next_slice, numbered, payloads, run, sha
 pytestmark = pytest.mark.usefixtures("no_patience")
 
 
-class Gate(WrappingStore):
-    """A store whose requests wait while it is closed."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__(inner)
-        self.open = threading.Event()
-        self.open.set()
-        self.waiting = 0
-
-    def _carry_out(self, request: Request, call: Callable[[], Any]) -> Any:
-        self.waiting += not self.open.is_set()
-        assert self.open.wait(60), "the event loop did not go on"
-        return call()
-
-
-def gated(url: str) -> tuple[Root, Gate]:
+def gated(url: str) -> tuple[Root, GatedStore]:
     root = Root.open(url)
-    gate = Gate(root.stores.log)
+    gate = GatedStore(root.stores.log, holds=lambda request: True)
     root.stores = Stores(gate, gate)
     return root, gate
 
@@ -52,7 +35,7 @@ def test_storage_never_blocks_the_loop_and_readers_work_at_the_same_time(url: st
         async def work() -> list[SegmentSlice]:
             gate.open.clear()
             tasks = [asyncio.create_task(reader.get_segment_slice_async()) for reader in readers]
-            while gate.waiting < 2:  # a loop that is blocked would never get here
+            while gate.held < 2:  # a loop that is blocked would never get here
                 await asyncio.sleep(0.005)
             assert not any(task.done() for task in tasks)
             gate.open.set()
@@ -72,7 +55,7 @@ def test_a_cancelled_call_loses_nothing(url: str, manager: StreamManager) -> Non
         async def work() -> list[str]:
             gate.open.clear()
             task = asyncio.create_task(reader.get_segment_slice_async())
-            while not gate.waiting:
+            while not gate.held:
                 await asyncio.sleep(0.005)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

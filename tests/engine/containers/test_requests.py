@@ -1,12 +1,13 @@
 """What requests the work of a container costs."""
 
-import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from chunkstore.testing import WRITES, CountingStore, LatencyStore
+from chunkstore.testing import WRITES, CountingStore, GatedStore, LatencyStore
 from engine.containers.container import Container
 from engine.errors import BadOffset
 from engine.settings import Settings
@@ -75,40 +76,51 @@ def test_opening_an_empty_root_writes_nothing() -> None:
     assert counting.count() <= 4
 
 
+@contextmanager
+def gated_container() -> Iterator[tuple[Container, GatedStore, CountingStore]]:
+    """One that sends its next frame when the one under way has landed, by however long that takes."""
+    gate = GatedStore(Simulation().store)
+    gate.remote = True  # so that the caller's thread sends nothing itself
+    counting = CountingStore(gate)
+    with Container(Stores(counting, counting), 0, Settings(maintenance=False, linger=60)) as container:
+        container.commit([CreateSegment("s/a"), CreateSegment("s/b")])
+        counting.reset()
+        yield container, gate, counting
+
+
+@contextmanager
+def under_way(container: Container, gate: GatedStore) -> Iterator[Future[Any]]:
+    """An append to s/a whose frame is held at the gate meanwhile."""
+    gate.open.clear()
+    try:
+        future = container.submit([append("s/a", b"")])
+        assert gate.reached.wait(60)
+        yield future
+    finally:
+        gate.open.set()
+
+
 def test_operations_that_are_submitted_together_leave_together() -> None:
     """While a frame is on its way, what is submitted waits for the next one (group commit)."""
-    simulation = Simulation()
-    counting = CountingStore(LatencyStore(simulation.store, 0.02))
-    with Container(Stores(counting, counting), 0, Settings(maintenance=False, linger=0.01)) as container:
-        container.create_segment("s/a")
-        counting.reset()
-        futures = [container.submit([append("s/a", b"%03d" % number)]) for number in range(300)]
+    with gated_container() as (container, gate, counting):
+        with under_way(container, gate):
+            futures = [container.submit([append("s/a", b"%03d" % number)]) for number in range(300)]
         assert [future.result().results for future in futures] == [[3 * number] for number in range(300)]
-        assert counting.count("put_if_absent") < 60
+        assert counting.count("put_if_absent") == 2
         assert content(container, "s/a") == b"".join(b"%03d" % number for number in range(300))
-
-
-def under_way(container: Container) -> Future[Any]:
-    """An append to s/a whose frame is on its way by now."""
-    future = container.submit([append("s/a", b"")])
-    while not container.log.processor.log.flights:
-        time.sleep(0.001)
-    return future
 
 
 def test_plain_appends_that_leave_together_are_one_operation() -> None:
     """Each gets its own offset, in the order of submission; the state and the frame get one extent for all of them."""
-    store = LatencyStore(Simulation().store, 0.02)
-    with Container(Stores(store, store), 0, Settings(maintenance=False)) as container:
-        container.commit([CreateSegment("s/a"), CreateSegment("s/b")])
-        first = under_way(container)
+    with gated_container() as (container, gate, counting):
         sizes = [0, 3, 70_000, 1, 0, MIB, 5]
         futures = []
-        for number, size in enumerate(sizes):
-            futures.append(container.submit([append("s/a", bytes([number]) * size)]))
-            futures.append(container.submit([append("s/b", bytes([number]))]))
-        conditional = container.submit([append("s/a", b"behind them", sum(sizes))])
-        futures.append(container.submit([append("s/a", b"last")]))
+        with under_way(container, gate) as first:
+            for number, size in enumerate(sizes):
+                futures.append(container.submit([append("s/a", bytes([number]) * size)]))
+                futures.append(container.submit([append("s/b", bytes([number]))]))
+            conditional = container.submit([append("s/a", b"behind them", sum(sizes))])
+            futures.append(container.submit([append("s/a", b"last")]))
         assert first.result().address + 1 == conditional.result().address
         offsets = [future.result().results for future in futures]
         assert offsets[0:-1:2] == [[sum(sizes[:number])] for number in range(len(sizes))]
@@ -118,20 +130,18 @@ def test_plain_appends_that_leave_together_are_one_operation() -> None:
         assert content(container, "s/a") == whole + b"behind them" + b"last"
         assert len(container.info("s/a").extents) == 3
         assert len(container.info("s/b").extents) == 1
-    with Container(Stores(store, store), 0, Settings(maintenance=False)) as reopened:
-        assert content(reopened, "s/a") == whole + b"behind them" + b"last"
+        with Container(Stores(counting, counting), 0, Settings(maintenance=False)) as reopened:
+            assert content(reopened, "s/a") == whole + b"behind them" + b"last"
 
 
 def test_the_next_frame_leaves_before_anybody_is_told_of_the_last_one() -> None:
     """Who is told goes on working, and takes the time that the processor would need to send."""
-    store = LatencyStore(Simulation().store, 0.05)
-    with Container(Stores(store, store), 0, Settings(maintenance=False, linger=10)) as container:
-        container.create_segment("s/a")
+    with gated_container() as (container, gate, _):
         address = container.head.address
         flying: list[int] = []
-        first = under_way(container)
-        first.add_done_callback(lambda _: flying.append(len(container.log.processor.log.flights)))
-        second = container.submit([append("s/a", b"second")])
+        with under_way(container, gate) as first:
+            first.add_done_callback(lambda _: flying.append(len(container.log.processor.log.flights)))
+            second = container.submit([append("s/a", b"second")])
         assert first.result().address == address + 1
         assert second.result().address == address + 2
         assert flying == [1]
@@ -151,14 +161,12 @@ def test_what_was_submitted_stays_as_it_was() -> None:
 
 def test_what_is_refused_is_not_written() -> None:
     """Though it was queued, validated and laid out together with what is accepted."""
-    counting = CountingStore(LatencyStore(Simulation().store, 0.02))
-    with Container(Stores(counting, counting), 0, Settings(maintenance=False)) as container:
-        container.create_segment("s/a")
-        counting.reset()
-        futures = [
-            container.submit([append("s/a", b"%04d" % number * 2000, offset=7 if number % 5 else None)])
-            for number in range(100)
-        ]
+    with gated_container() as (container, gate, counting):
+        with under_way(container, gate):
+            futures = [
+                container.submit([append("s/a", b"%04d" % number * 2000, offset=7 if number % 5 else None)])
+                for number in range(100)
+            ]
         for number, future in enumerate(futures):
             if number % 5:
                 assert isinstance(future.exception(), BadOffset)

@@ -13,7 +13,15 @@ import pytest
 from chunkstore import open_store
 from chunkstore.metrics import default_metrics
 from chunkstore.paths import container_folder
-from chunkstore.testing import CountingStore, FaultStore, LatencyStore, Request, SimulatedStore, WrappingStore
+from chunkstore.testing import (
+    CountingStore,
+    FaultStore,
+    GatedStore,
+    LatencyStore,
+    Request,
+    SimulatedStore,
+    WrappingStore,
+)
 from chunkstore.wrapping import Result
 from engine.admin.inspection import describe_container
 from engine.containers.container import Container
@@ -139,33 +147,24 @@ def test_a_checkpoint_that_was_never_made_is_made_by_the_next_process() -> None:
     assert found.path == checkpoint_path(0, container.head.address)
 
 
-class Gate(WrappingStore):
-    """Holds up requests that write to a folder until the gate is opened; `reached`: one is there."""
-
-    def __init__(self, inner: SimulatedStore, prefix: str) -> None:
-        super().__init__(inner)
-        self._prefix = prefix
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-
-    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
-        if request.verb == "put" and request.paths[0].startswith(self._prefix):
-            self.reached.set()
-            assert self.opened.wait(60)
-        return call()
+def closed_gate(store: SimulatedStore) -> GatedStore:
+    """What holds up the chunks that a flush writes."""
+    gate = GatedStore(store, lambda request: request.verb == "put" and request.paths[0].startswith("s/"))
+    gate.open.clear()
+    return gate
 
 
 def test_a_commit_waits_for_upkeep_no_longer_than_its_bound() -> None:
     """It returns while the flush is still held up, and the next ones do not wait at all."""
     root = ShortLived(flush_frames=5, maintenance_wait=0.0)
     left_alone(root)
-    gate = Gate(root.store, "s/")
+    gate = closed_gate(root.store)
     container = root.open(gate)
     for _ in range(3):
         container.append(SEGMENT, b"x")
     assert gate.reached.wait(60)
     assert not container.state.cycle.complete
-    gate.opened.set()
+    gate.open.set()
     container.wait_for_upkeep()
     assert container.state.cycle.complete
     container.close()
@@ -221,13 +220,13 @@ def test_close_finishes_the_flush_under_way() -> None:
 def test_close_hands_over_what_takes_too_long() -> None:
     """The step under way is done and stays; the next process goes on at once, though no time has passed."""
     root = ShortLived(flush_frames=3, maintenance_wait=0.0)
-    gate = Gate(root.store, "s/")
+    gate = closed_gate(root.store)
     container = root.open(gate)
     container.create_segment(SEGMENT)
     for number in range(4):
         container.append(SEGMENT, EVENT % number)
     assert gate.reached.wait(60)
-    threading.Timer(0.2, gate.opened.set).start()
+    threading.Timer(0.2, gate.open.set).start()
     container.close()
     with root.open(maintenance=False) as between:
         cycle = between.state.cycle
