@@ -232,7 +232,7 @@ def test_a_null_where_the_schema_forbids_it_is_an_error(stream: Stream) -> None:
         read(stream, schema)
     nested = t.StructType().add("a", t.ArrayType(t.LongType(), containsNull=False))
     put_small(stream, b'{"id":1,"a":[null]}')
-    with pytest.raises(ValueError, match=r"Field 'a\[\]' is null in an event"):
+    with pytest.raises(MalformedEvent, match=r"offset 26: .* field 'a\[\]' is null, which the schema of the read"):
         read(stream, nested)
 
 

@@ -297,6 +297,15 @@ def test_an_event_that_is_no_object_is_an_error_with_its_row(event: str) -> None
     assert rows[40] == {"a": None} and [row["a"] for row in rows[:40] + rows[41:]] == [7] * 80
 
 
+def test_an_event_never_ends_within_the_value_of_the_next_one() -> None:
+    """Together these two are two objects, which hold no field that is wanted or could be of a wrong type."""
+    split = ['{"b":', '{"b":1}}{"b":5}']
+    with pytest.raises(MalformedValue) as caught:
+        decode(split, "a int")
+    assert caught.value.row == 0
+    assert decode(split, "a int", "null") == [{"a": None}, {"a": None}]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.codec import MalformedValue, OnMalformed, UnencodableValue
 from pravega_spark.streams.values.ddl import MOST_DIGITS, checked_schema, type_text
+from pravega_spark.streams.values.retyping import retyped
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,7 +55,8 @@ def _library() -> ModuleType:
 class AvroSchema:
     """A schema of records. Raises InvalidValueSchema if it is wrong, or has what a column cannot hold.
 
-    fields: its fields as columns. stored: the type in which the datums are read, which differs in units of time.
+    parsed: as the library writes datums of it. fields: its fields as columns. stored: the type in which the datums are
+    read, which differs in units of time.
     """
 
     def __init__(self, text: str) -> None:
@@ -65,16 +67,11 @@ class AvroSchema:
         if not isinstance(plain, dict) or plain.get("type") != "record":
             raise InvalidValueSchema(f"the Avro schema must be a record, not {reprlib.repr(plain)}")
         self._plain = plain
-        self.parsed  # noqa: B018 - refuses what is no schema
+        self.parsed = self._parsed(plain)
         self.stored = _Types().record(plain, "")
         nullable = [_is_nullable(field["type"]) or "default" in field for field in plain["fields"]]
         fields = [field.with_nullable(null) for field, null in zip(self.stored, nullable, strict=True)]
         self.fields = checked_schema(fields)
-
-    @cached_property
-    def parsed(self) -> Any:
-        """As the library writes datums of it."""
-        return self._parsed(self._plain)
 
     @cached_property
     def physical(self) -> Any:
@@ -198,7 +195,9 @@ class AvroDecoder:
             return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], names=[""]).select([])
         fields = dict(zip(self._written.fields.names, rows.flatten(), strict=True))
         columns = [
-            _adapted(fields[field.name], field.type) if field.name in fields else pa.nulls(len(rows), field.type)
+            retyped(fields[field.name], field.with_nullable(True), field.name)
+            if field.name in fields
+            else pa.nulls(len(rows), field.type)
             for field in self.schema
         ]
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
@@ -261,32 +260,6 @@ _WIDER = {
     (pa.int32(), pa.float64()),
     (pa.float32(), pa.float64()),
 }
-
-
-def _adapted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of a written type in the wanted one; fields that were not written are null."""
-    if column.type.equals(kind):
-        return column
-    if column.offset:
-        column = pa.concat_arrays([column.slice(0, 0), column])
-    if pa.types.is_struct(kind):
-        names = [field.name for field in column.type]
-        children = [
-            _adapted(column.field(names.index(field.name)), field.type)
-            if field.name in names
-            else pa.nulls(len(column), field.type)
-            for field in kind
-        ]
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:1], column.null_count, children=children)
-    if pa.types.is_map(kind):
-        entries = pa.StructArray.from_arrays(
-            [column.keys, _adapted(column.items, kind.item_type)], fields=[kind.key_field, kind.item_field]
-        )
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, children=[entries])
-    if pa.types.is_list(kind):
-        children = [_adapted(column.values, kind.value_type)]
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, children=children)
-    return column.cast(kind)
 
 
 class AvroEncoder:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pravega_spark.streams.values.codec import MalformedValue, OnMalformed
+from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.ddl import checked_schema
+from pravega_spark.streams.values.retyping import retyped
 from pravega_spark.streams.values.value_format import ValueFormat, refuse_event_columns
 
 
@@ -42,52 +42,6 @@ class ValueColumns:
 
         def columns(events: pa.Array) -> list[pa.Array]:
             found = decode(events)
-            return [_wanted(found.column(place), field) for place, field in enumerate(self.schema)]
+            return [retyped(found.column(place), field, field.name) for place, field in enumerate(self.schema)]
 
         return columns
-
-
-def _wanted(column: pa.Array, field: pa.Field) -> pa.Array:
-    """A decoded column in the type that is wanted. Raises MalformedValue for a null that its schema forbids."""
-    if not field.nullable and column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise MalformedValue(row, f"field {field.name!r} is null, which the schema of the read forbids (NOT NULL)")
-    return column if column.type.equals(field.type) else _retyped(column, field.type, field.name)
-
-
-def _retyped(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The same values in a type that differs in names of list items, nullability within, and size of offsets only."""
-    if column.type.equals(kind):
-        return column
-    if column.offset:
-        column = pa.concat_arrays([column.slice(0, 0), column])
-    if pa.types.is_struct(kind):
-        children = []
-        for place, field in enumerate(kind):
-            child = column.field(place)
-            if not field.nullable:
-                _refuse_nulls(child, column, f"{path}.{field.name}")
-            children.append(_retyped(child, field.type, f"{path}.{field.name}"))
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:1], column.null_count, children=children)
-    if pa.types.is_map(kind):
-        if not kind.item_field.nullable:
-            _refuse_nulls(column.items, None, f"{path}[]")
-        entries = pa.StructArray.from_arrays(
-            [column.keys, _retyped(column.items, kind.item_type, f"{path}[]")], fields=[kind.key_field, kind.item_field]
-        )
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, children=[entries])
-    if pa.types.is_list(kind):
-        if not kind.value_field.nullable:
-            _refuse_nulls(column.values, None, f"{path}[]")
-        children = [_retyped(column.values, kind.value_type, f"{path}[]")]
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, children=children)
-    return column.cast(kind)
-
-
-def _refuse_nulls(column: pa.Array, parent: pa.Array | None, path: str) -> None:
-    """Raise ValueError for nulls in a column, if its parent is there."""
-    there = pc.is_null(column) if parent is None else pc.and_(pc.is_null(column), pc.is_valid(parent))
-    if column.null_count and pc.any(there).as_py():
-        raise ValueError(
-            f"Field {path!r} is null in an event, which the schema of the read forbids (NOT NULL): let it be null."
-        )
