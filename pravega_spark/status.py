@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from chunkstore.errors import StorageError, fact_of
@@ -173,10 +174,13 @@ class _Collected:
         for cut in cuts:
             try:
                 stream = self._catalog.stream(cut.scope, cut.stream)
-                behind, problem = stream.query(lambda snapshot, cut=cut: lag(snapshot, cut, now=self._now)), ""
+                behind, problem = stream.query(partial(self._lag, cut)), ""
             except (InvalidStreamCut, StreamNotFound, EngineError) as error:
                 behind, problem = None, fact_of(error)
             self.consumers.append(ConsumerStatus(kind, name, cut.scope, cut.stream, behind, problem))
+
+    def _lag(self, cut: StreamCut, snapshot: Snapshot) -> Lag:
+        return lag(snapshot, cut, now=self._now)
 
 
 def _stream_status(snapshot: Snapshot, now: float) -> StreamStatus:
