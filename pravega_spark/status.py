@@ -203,9 +203,8 @@ def _stream_status(snapshot: Snapshot, now: float) -> StreamStatus:
 def _growth(snapshot: Snapshot, number: int, since: int) -> tuple[int | None, int, int]:
     """When a segment got its last event, and the bytes and events that it got since a time."""
     segments = snapshot.segments
-    records = segments.index_segment(number).length // RECORD_SIZE
-    if not records or not segments.is_indexed(number) or not segments.has_times(number):
-        return None, 0, 0
+    if not segments.has_times(number) or not (records := segments.index_segment(number).length // RECORD_SIZE):
+        return None, 0, 0  # nor is an index built for it
     last = int(segments.index(number).records(records - 1, records)[0, 2])
     if last == UNKNOWN_TIME:
         return None, 0, 0
