@@ -1,7 +1,7 @@
 """The status of a root: what somebody who operates it wants to know at a glance, collected without changing anything.
 
-Reads the state of each container once, a few index records for each segment that grew, and what consumers recorded.
-What cannot be read is a problem in the result, and never hides the rest.
+Looks at each container once for each scope, and at what consumers recorded, and reads a few index records for each
+segment that grew. What cannot be read is a problem in the result, and never hides the rest.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Collected:
                 else ConsumerStatus("subscriber", name, *where, lag(snapshot, held.cut, now=self._now), "")
                 for name, held in subscribers.items()
             ]
-        except DataCorruption as error:
+        except EngineError as error:
             self.problems.append(f"stream {'/'.join(where)}: {fact_of(error)}")
             return [], []
 
@@ -166,7 +166,7 @@ class _Collected:
         try:
             cuts = query_positions(place, options)
         except (StreamError, StorageError) as error:
-            self.problems.append(f"query {place}: {fact_of(error)}")
+            self.problems.append(f"checkpoint of a query: {fact_of(error)}")
             return
         self._add("query", place, cuts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pravega_spark.status import ConsumerStatus, RootStatus, StreamStatus
@@ -10,11 +10,10 @@ from pravega_spark.status import ConsumerStatus, RootStatus, StreamStatus
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from engine.admin.inspection import ContainerStatus
+    from engine.admin.inspection import ContainerDescription, ContainerStatus
+    from pravega_spark.streams.reading.lag import Lag
 
-_OF_STREAM = ["scope", "stream"]
 _OF_CONSUMER = ["kind", "consumer", "scope", "stream"]
-_OF_CONTAINER = ["container"]
 
 
 class StatusMetrics:
@@ -36,68 +35,70 @@ class StatusMetrics:
         yield from _streams(self._status.streams)
         yield from _consumers(self._status.consumers)
         yield from _containers(self._status.containers)
-        from prometheus_client.metrics_core import GaugeMetricFamily
+        yield _gauge("status_problems", "What of the root could not be read", [], [([], len(self._status.problems))])
 
-        problems = GaugeMetricFamily("pravega_status_problems", "What of the root could not be read")
-        problems.add_metric([], len(self._status.problems))
-        yield problems
+
+Samples = Iterable[tuple[list[str], float]]
+"""Values, each behind those of its labels."""
+
+
+def _gauge(name: str, meaning: str, labels: list[str], samples: Samples) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    metric = GaugeMetricFamily(f"pravega_{name}", meaning, labels=labels)
+    for values, number in samples:
+        metric.add_metric(values, number)
+    return metric
 
 
 def _streams(streams: tuple[StreamStatus, ...]) -> Iterator[Metric]:
-    from prometheus_client.metrics_core import GaugeMetricFamily
+    def gauge(name: str, meaning: str, value: Callable[[StreamStatus], float | None]) -> Metric:
+        found = (([each.scope, each.stream], value(each)) for each in streams)
+        samples = ((labels, number) for labels, number in found if number is not None)
+        return _gauge(f"stream_{name}", meaning, ["scope", "stream"], samples)
 
-    events = GaugeMetricFamily("pravega_stream_events", "Readable events", labels=_OF_STREAM)
-    size = GaugeMetricFamily("pravega_stream_bytes", "Readable bytes, event headers included", labels=_OF_STREAM)
-    segments = GaugeMetricFamily("pravega_stream_open_segments", "Open segments", labels=_OF_STREAM)
-    last = GaugeMetricFamily("pravega_stream_last_event_timestamp_seconds", "Time of the last event", labels=_OF_STREAM)
-    for each in streams:
-        labels = [each.scope, each.stream]
-        events.add_metric(labels, each.events)
-        size.add_metric(labels, each.bytes)
-        segments.add_metric(labels, each.segments)
-        if each.last_event is not None:
-            last.add_metric(labels, each.last_event / 1000)
-    yield from (events, size, segments, last)
+    yield gauge("events", "Readable events", lambda each: each.events)
+    yield gauge("bytes", "Readable bytes, event headers included", lambda each: each.bytes)
+    yield gauge("open_segments", "Open segments", lambda each: each.segments)
+    yield gauge(
+        "last_event_timestamp_seconds",
+        "Time of the last event",
+        lambda each: each.last_event and each.last_event / 1000,
+    )
+
+
+def _last_event(status: StreamStatus) -> float | None:
+    return None if status.last_event is None else status.last_event / 1000
 
 
 def _consumers(consumers: tuple[ConsumerStatus, ...]) -> Iterator[Metric]:
-    from prometheus_client.metrics_core import GaugeMetricFamily
+    def gauge(name: str, meaning: str, value: Callable[[Lag], float]) -> Metric:
+        samples = ((_consumer(each), value(each.lag)) for each in consumers if each.lag is not None)
+        return _gauge(f"consumer_lag_{name}", meaning, _OF_CONSUMER, samples)
 
-    events = GaugeMetricFamily("pravega_consumer_lag_events", "Events behind the tail", labels=_OF_CONSUMER)
-    size = GaugeMetricFamily("pravega_consumer_lag_bytes", "Bytes behind the tail", labels=_OF_CONSUMER)
-    seconds = GaugeMetricFamily("pravega_consumer_lag_seconds", "Age of the next event", labels=_OF_CONSUMER)
-    lost = GaugeMetricFamily(
-        "pravega_consumer_misplaced", "Whether its position does not fit the stream", labels=_OF_CONSUMER
-    )
-    for each in consumers:
-        labels = [each.kind, each.name, each.scope, each.stream]
-        lost.add_metric(labels, each.lag is None)
-        if each.lag is not None:
-            events.add_metric(labels, each.lag.events)
-            size.add_metric(labels, each.lag.bytes)
-            seconds.add_metric(labels, each.lag.seconds)
-    yield from (events, size, seconds, lost)
+    yield gauge("events", "Events behind the tail", lambda lag: lag.events)
+    yield gauge("bytes", "Bytes behind the tail", lambda lag: lag.bytes)
+    yield gauge("seconds", "Age of the next event", lambda lag: lag.seconds)
+    misplaced = ((_consumer(each), each.lag is None) for each in consumers)
+    yield _gauge("consumer_misplaced", "Whether its position does not fit the stream", _OF_CONSUMER, misplaced)
+
+
+def _consumer(status: ConsumerStatus) -> list[str]:
+    """The values of `_OF_CONSUMER`."""
+    return [status.kind, status.name, status.scope, status.stream]
 
 
 def _containers(containers: tuple[ContainerStatus, ...]) -> Iterator[Metric]:
-    from prometheus_client.metrics_core import GaugeMetricFamily
+    known = [each.description for each in containers if each.description is not None]
 
-    online = GaugeMetricFamily("pravega_container_online", "Whether it can be opened", labels=_OF_CONTAINER)
-    logged = GaugeMetricFamily("pravega_container_log_bytes", "Bytes in the log and not in LTS", labels=_OF_CONTAINER)
-    garbage = GaugeMetricFamily("pravega_container_garbage", "Objects to be deleted", labels=_OF_CONTAINER)
-    failed = GaugeMetricFamily(
-        "pravega_container_flush_failed", "Whether the last flush cycle failed", labels=_OF_CONTAINER
-    )
-    overdue = GaugeMetricFamily(
-        "pravega_container_overdue", "Whether this maintenance is overdue", labels=[*_OF_CONTAINER, "maintenance"]
-    )
-    for each in containers:
-        labels = [str(each.number)]
-        online.add_metric(labels, each.online)
-        if each.description is not None:
-            logged.add_metric(labels, each.description.logged)
-            garbage.add_metric(labels, each.description.garbage)
-            failed.add_metric(labels, bool(each.description.cycle.error))
-            for kind, late in each.description.due.items():
-                overdue.add_metric([*labels, kind], late)
-    yield from (online, logged, garbage, failed, overdue)
+    def gauge(name: str, meaning: str, value: Callable[[ContainerDescription], float]) -> Metric:
+        samples = (([str(each.number)], value(each)) for each in known)
+        return _gauge(f"container_{name}", meaning, ["container"], samples)
+
+    online = (([str(each.number)], each.online) for each in containers)
+    yield _gauge("container_online", "Whether it can be opened", ["container"], online)
+    yield gauge("log_bytes", "Bytes in the log and not in LTS", lambda each: each.logged)
+    yield gauge("garbage", "Objects to be deleted", lambda each: each.garbage)
+    yield gauge("flush_failed", "Whether the last flush cycle failed", lambda each: bool(each.cycle.error))
+    due = (([str(each.number), kind], late) for each in known for kind, late in each.due.items())
+    yield _gauge("container_overdue", "Whether this maintenance is overdue", ["container", "maintenance"], due)

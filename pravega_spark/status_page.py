@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from html import escape
 
 from pravega_spark.quantities import counted
 from pravega_spark.status import RootStatus
-from pravega_spark.status_texts import (
-    CONSUMER_HEADINGS,
-    CONTAINER_HEADINGS,
-    STREAM_HEADINGS,
-    consumer_texts,
-    container_texts,
-    stream_texts,
-)
+from pravega_spark.status_texts import TextTable, text_tables
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #888; --bad: #c62828; }
@@ -36,9 +28,7 @@ def status_page(status: RootStatus) -> str:
         f"<h1>{escape(status.url)}</h1>",
         f'<p class="soft">{counted(len(status.streams), "stream")} at {moment}</p>',
         *(f'<p class="bad">{escape(problem)}</p>' for problem in status.problems),
-        _table("Streams", STREAM_HEADINGS, (stream_texts(each, status.moment) for each in status.streams)),
-        _table("Consumers", CONSUMER_HEADINGS, map(consumer_texts, status.consumers)),
-        _table("Containers", CONTAINER_HEADINGS, (container_texts(each, status.moment) for each in status.containers)),
+        *map(_table, text_tables(status)),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -47,9 +37,10 @@ def status_page(status: RootStatus) -> str:
     )
 
 
-def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
-    if not body:
-        return f'<h2>{title}</h2><p class="soft">none</p>'
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    return f'<h2>{title}</h2><div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def _table(table: TextTable) -> str:
+    heading = f"<h2>{table.title.capitalize()}</h2>"
+    if not table.rows:
+        return f'{heading}<p class="soft">none</p>'
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in table.headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in table.rows)
+    return f'{heading}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from engine.admin.inspection import ContainerDescription, ContainerStatus
 from pravega_spark.quantities import count_text, duration_text, size_text
-from pravega_spark.status import ConsumerStatus, StreamStatus
+from pravega_spark.status import ConsumerStatus, RootStatus, StreamStatus
 
-STREAM_HEADINGS = ("stream", "segments", "events", "size", "events/s", "bytes/s", "last event")
-CONSUMER_HEADINGS = ("consumer", "kind", "stream", "position")
-CONTAINER_HEADINGS = ("container", "state", "in the log", "last flush", "garbage", "due")
+_STREAMS = ("stream", "segments", "events", "size", "events/s", "bytes/s", "last event")
+_CONSUMERS = ("consumer", "kind", "stream", "position")
+_CONTAINERS = ("container", "state", "in the log", "last flush", "garbage", "due")
 
 
-def stream_texts(status: StreamStatus, now: float) -> tuple[str, ...]:
-    """A stream, at `now` (seconds since the epoch)."""
+class TextTable(NamedTuple):
+    """A table of texts."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def text_tables(status: RootStatus) -> tuple[TextTable, ...]:
+    """All of a status but its problems."""
+    return (
+        TextTable("streams", _STREAMS, [_stream(each, status.moment) for each in status.streams]),
+        TextTable("consumers", _CONSUMERS, [_consumer(each) for each in status.consumers]),
+        TextTable("containers", _CONTAINERS, [_container(each, status.moment) for each in status.containers]),
+    )
+
+
+def _stream(status: StreamStatus, now: float) -> tuple[str, ...]:
     last = "-" if status.last_event is None else _ago(now - status.last_event / 1000)
     return (
         f"{status.scope}/{status.stream}",
@@ -25,14 +43,12 @@ def stream_texts(status: StreamStatus, now: float) -> tuple[str, ...]:
     )
 
 
-def consumer_texts(status: ConsumerStatus) -> tuple[str, ...]:
-    """A consumer of a stream."""
+def _consumer(status: ConsumerStatus) -> tuple[str, ...]:
     position = f"does not fit: {status.problem}" if status.lag is None else str(status.lag)
     return status.name, status.kind, f"{status.scope}/{status.stream}", position
 
 
-def container_texts(status: ContainerStatus, now: float) -> tuple[str, ...]:
-    """A container, at `now` (seconds since the epoch)."""
+def _container(status: ContainerStatus, now: float) -> tuple[str, ...]:
     found = status.description
     if found is None:
         return str(status.number), f"offline: {status.reason}", "-", "-", "-", "-"

@@ -14,14 +14,7 @@ from pravega_spark.console.arguments import ScopeType, storage_option
 from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.status import RootStatus, root_status
-from pravega_spark.status_texts import (
-    CONSUMER_HEADINGS,
-    CONTAINER_HEADINGS,
-    STREAM_HEADINGS,
-    consumer_texts,
-    container_texts,
-    stream_texts,
-)
+from pravega_spark.status_texts import text_tables
 
 
 @click.command()
@@ -103,11 +96,7 @@ def _replace(file: Path, content: str) -> None:
 
 
 def _print(session: Session, found: RootStatus) -> None:
-    for headings, rows, title in (
-        (STREAM_HEADINGS, [stream_texts(each, found.moment) for each in found.streams], "streams"),
-        (CONSUMER_HEADINGS, [consumer_texts(each) for each in found.consumers], "consumers"),
-        (CONTAINER_HEADINGS, [container_texts(each, found.moment) for each in found.containers], "containers"),
-    ):
+    for title, headings, rows in text_tables(found):
         named = [dict(zip(headings, row, strict=True)) for row in rows]
         session.output.table({heading: heading for heading in headings}, named, title)
     for problem in found.problems:

@@ -21,7 +21,7 @@ from chunkstore.decoding import encoded
 from engine.errors import EngineError
 from pravega_spark.client.event_validation import row_ranges
 from pravega_spark.client.reader import COLUMNS, EventRange
-from pravega_spark.client.value_frames import encoded as encoded_frame
+from pravega_spark.client.value_frames import BYTES, ROWS, encoded as encoded_frame
 from pravega_spark.errors import StreamSealed
 from pravega_spark.streams.maintenance.scheduler import after_commit
 from pravega_spark.streams.model.arrays import TEXTS, plain_type, plain_values
@@ -34,10 +34,6 @@ from pravega_spark.streams.writing.event_numbers import MAX_NUMBER
 from pravega_spark.streams.writing.producer_state import ProducerWrite
 from pravega_spark.streams.writing.route_targets import RouteTargets
 from pravega_spark.streams.writing.segment_outputs import appends_of
-
-ROWS = 64 << 10
-BYTES = 16 << 20
-"""The most rows and bytes of a frame that are framed at a time, however large its batches are."""
 
 _WRITTEN = ("event", "routing_key")
 _EVENTS = (*TEXTS, pa.binary(), pa.large_binary(), pa.binary_view(), pa.null())
@@ -73,8 +69,8 @@ def write_frame(
     Raises TypeError, ValueError for what is no frame of events; StreamSealed; the errors of `Stream.write`.
     """
     batches = _reader(frame)
-    rows = _rows(batches if values is None else encoded_frame(batches, values, stream))
     record = stream.snapshot().record
+    rows = _rows(batches if values is None else encoded_frame(batches, values, stream, record))
     if record.sealed and (producer is None or not stream.is_committed(producer)):
         raise StreamSealed(stream.key)
     routes = RouteTargets()

@@ -10,27 +10,28 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pravega_spark.streams.model.arrays import plain_type, plain_values
+from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.values.codec import UnencodableValue
 from pravega_spark.streams.values.ddl import checked_schema
-from pravega_spark.streams.values.value_format import EVENT_COLUMNS, ValueFormat
+from pravega_spark.streams.values.value_format import EVENT_COLUMNS, READ_COLUMNS, ValueFormat
 
 ROWS = 64 << 10
 BYTES = 16 << 20
-"""The most rows and bytes that are encoded at a time, however large the batches of a frame are."""
+"""The most rows and bytes of a frame that are encoded and framed at a time, however large its batches are."""
 
 _KEY = "routing_key"
-_OF_READ = frozenset({"scope", "stream", "segment_id", "offset"})
-"""The columns that say a frame was read from a stream. They do not apply to the copy."""
 
 
-def encoded(batches: pa.RecordBatchReader, format: ValueFormat, stream: Stream) -> pa.RecordBatchReader:
-    """Batches with the columns `event` and, if the frame has it, `routing_key`.
+def encoded(
+    batches: pa.RecordBatchReader, format: ValueFormat, stream: Stream, record: StreamRecord
+) -> pa.RecordBatchReader:
+    """Batches with the columns `event` and, if the frame has it, `routing_key`. record: that of the stream.
 
     Raises ValueError at once for columns that do not fit the format, or a format that is not the one that the stream
     keeps, and UnencodableValue on the way for a value that has no form in it.
     """
-    _check_kept(format, stream)
+    _check_kept(format, stream, record)
     fields = _fields(batches.schema)
     columns = checked_schema(fields)
     format.check_fit(columns, "value_format")
@@ -41,8 +42,8 @@ def encoded(batches: pa.RecordBatchReader, format: ValueFormat, stream: Stream) 
     return pa.RecordBatchReader.from_batches(schema, _encoded(batches, format, columns, schema))
 
 
-def _check_kept(format: ValueFormat, stream: Stream) -> None:
-    kept = ValueFormat.of_stream(stream.snapshot().record)
+def _check_kept(format: ValueFormat, stream: Stream, record: StreamRecord) -> None:
+    kept = ValueFormat.of_stream(record)
     if kept is not None and not kept.is_kept_as(format):
         raise ValueError(
             f"value_format is {format.format} of {format.schema}, but stream {stream.key} keeps its values as "
@@ -53,7 +54,7 @@ def _check_kept(format: ValueFormat, stream: Stream) -> None:
 
 def _fields(schema: pa.Schema) -> list[pa.Field]:
     """The fields of values among the columns of a frame. Raises ValueError."""
-    if not {*schema.names} >= _OF_READ:
+    if not {*schema.names} >= READ_COLUMNS:
         for name in schema.names:
             if name in EVENT_COLUMNS and name != _KEY:
                 raise ValueError(

@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.ddl import TYPE_NAMES, checked_schema, schema_text
-from pravega_spark.streams.values.value_format import EVENT_COLUMNS, ValueFormat
+from pravega_spark.streams.values.value_format import EVENT_COLUMNS, READ_COLUMNS, ValueFormat
 
 if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
@@ -161,17 +161,13 @@ class WrittenValues(NamedTuple):
         return pa.RecordBatch.from_arrays([events, *map(batch.column, kept)], names=["event", *kept])
 
 
-_OF_READ = frozenset({"scope", "stream", "segment_id", "offset"})
-"""The columns that each read with option `value_format` returns."""
-
-
 def fields_to_write(schema: spark.StructType, options: SourceOptions, all_columns: bool = False) -> list[pa.Field]:
     """The columns of a write that are fields of values. Raises ValueError for columns that cannot be written.
 
     all_columns: columns with the names of a stream's columns may be there, and are not written.
     """
     routing = {"routing_key", "stream"} if options.by_row else {"routing_key"}
-    all_columns = all_columns or options.ignore_extra_columns or {*schema.names} >= _OF_READ
+    all_columns = all_columns or options.ignore_extra_columns or {*schema.names} >= READ_COLUMNS
     fields = []
     for field in schema.fields:
         if field.name not in EVENT_COLUMNS:

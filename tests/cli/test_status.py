@@ -85,9 +85,17 @@ def test_a_query_is_a_consumer_by_its_checkpoint(folder: str, tmp_path: Path) ->
     assert len(nowhere["streams"]) == 2, "what can be read is shown"
 
 
+def test_a_checkpoint_whose_url_holds_credentials_is_not_shown(folder: str) -> None:
+    """P1: nor a place twice."""
+    for options in ([], ["--json"]):
+        shown = run(*options, "status", "--checkpoint", "s3://key:secret@bucket/x", root=folder, code=1)
+        assert "holds a user and a password" in shown.output
+        assert "secret" not in shown.output and "key:" not in shown.output
+    [problem] = document("status", "--checkpoint", f"{folder}-x", root=folder, code=1)["problems"]
+    assert problem.count(f"{folder}-x") == 1
+
+
 def test_a_page_that_loads_nothing(folder: str, tmp_path: Path) -> None:
-    with StreamManager(folder) as manager:
-        manager.create_scope("more")
     file = tmp_path / "status.html"
     run("status", "-o", str(file), root=folder)
     page = file.read_text()

@@ -29,6 +29,9 @@ EVENT_COLUMNS = (
 )
 """Names of columns that a field of a value cannot have in a read or write, as they mean something else there."""
 
+READ_COLUMNS = frozenset({"scope", "stream", "segment_id", "offset"})
+"""The columns that each read with a value format returns. Where rows have all of them, they are not copied."""
+
 
 @dataclass(frozen=True)
 class ValueFormat:
