@@ -30,7 +30,7 @@ LEAST_LEASE = 1.0
 class StreamReaderGroupConfig:
     """What a new reader group reads, and from where.
 
-    scope_name, stream_names: the streams; "scope/stream" for one in another scope. read_from_tail: start at the tails of
+    scope_name, stream_names: the streams; "scope/stream" of one in another scope. read_from_tail: start at the tails of
     the streams instead of their heads. start: cuts to start at, for some or all of the streams, or one place
     ("earliest", "5 minutes ago", …) for all. end: cuts at which reading ends, for some or all of the streams.
     retention: whether the group holds back retention of the streams: `none`; `manual`, by the cuts given to

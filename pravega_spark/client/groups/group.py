@@ -279,6 +279,8 @@ class StreamReaderGroup(OpenGroup):
         self.check_process()
         run = uuid.uuid4().hex
         state = self.entry.change(lambda state: state.initiated(run, name))
+        for reader in list(self._readers):
+            reader.look_soon()
         run = state.run_of(name) or run
         if state.retention == "automatic" and name in state.checkpoints and state.runs.get(name) == run:
             self.subscriptions.release_checkpoint(state)  # without readers it is complete
@@ -293,6 +295,8 @@ class StreamReaderGroup(OpenGroup):
         """Cancel the checkpoints that the group waits for: their futures fail, and readers get no event for them."""
         self.check_process()
         self.entry.change(lambda state: state.without_outstanding())
+        for reader in list(self._readers):
+            reader.look_soon()
 
     def reset_reader_group(self, config: StreamReaderGroupConfig) -> None:
         """Give the group another configuration: other streams, starts, ends, retention, lease, or checkpoints.

@@ -114,6 +114,10 @@ class Member:
     def _checkpoint_due(self, state: GroupState, now: float) -> bool:
         return state.interval is not None and not state.outstanding and now - self._checkpointed >= state.interval
 
+    def look_soon(self) -> None:
+        """Read the group's state at the reader's next call. Needs no lock."""
+        self._looked = float("-inf")
+
     def pass_checkpoint(self, run: str) -> None:
         """Pass a checkpoint at the positions that the reader has. Raises ReaderOffline."""
         state = self.record(lambda state: state.passed(self.name, self.token, run))

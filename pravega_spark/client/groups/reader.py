@@ -147,6 +147,9 @@ class StreamReader:
         while True:
             if self._current is not None:
                 segment, piece, held = self._current
+                with self._member.lock:  # a checkpoint ends the slice
+                    self._member.check_online()
+                    self._member.sync_if_due()
                 if (event := next(piece, None)) is not None:
                     return EventRead(event, held, (segment, piece.span.position))
                 self._current = None
@@ -195,6 +198,10 @@ class StreamReader:
     def leave(self, at: Mapping[GroupSegment, int] | None) -> None:
         """Leave the group, at these positions instead of the recorded ones."""
         self._member.leave(at)
+
+    def look_soon(self) -> None:
+        """Read the group's state at the next call."""
+        self._member.look_soon()
 
     def record(self) -> None:
         """Record the released positions in the group. Raises ReaderOffline."""
@@ -274,12 +281,14 @@ class StreamReader:
         """Raise StreamRecreated if the group has read a stream to its end, and another has its name now."""
         if not self._member.read_completely:
             return
-        state = self.group.entry.state()
+        state, recreated = self.group.entry.state(), list[str]()
         for key in state.streams:
-            with suppress(StreamNotFound):
-                ids = [segment.id for segment in state.positions(key)]
-                if former_segments(self._stream(key).snapshot().record, ids):
-                    raise StreamRecreated(key)
+            with suppress(StreamNotFound):  # a stream that was read completely may be deleted
+                record = self._stream(key).snapshot().record
+                if former_segments(record, (segment.id for segment in state.positions(key))):
+                    recreated.append(key)
+        if recreated:
+            raise StreamRecreated(recreated[0])
 
     def _read(self, fresh: bool) -> bool:
         """Make a slice of a segment that has events, by the state known to this process or, with `fresh`, the current
