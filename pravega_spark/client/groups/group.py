@@ -107,6 +107,13 @@ class StreamReaderGroup(OpenGroup):
             group.subscriptions.begin(state)
         return group
 
+    @classmethod
+    def open(cls, root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> StreamReaderGroup:
+        """An existing group. Raises GroupNotFound."""
+        group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
+        group._placed(group.entry.state())
+        return group
+
     def _placed(self, state: GroupState) -> GroupState:
         """The state, with positions that were lost in a restore set back to the end of the restored data (P4).
 
@@ -317,6 +324,27 @@ class StreamReaderGroup(OpenGroup):
 
         Slices of these streams end within seconds, and outstanding checkpoints are cancelled. Raises InvalidStreamCut.
         """
+        found = self._reset_positions(cuts)
+
+        def step(state: GroupState) -> GroupState:
+            for key, positions in found.items():
+                state = state.reset(key, positions)
+            return state
+
+        state = step(self.entry.state())
+        if state.retention == "automatic":
+            self.subscriptions.begin(state, restart=True)  # first, so that retention keeps what will be read again
+        self.entry.change(step)
+
+    def planned_reset(self, cuts: Mapping[str, PositionLike] | PositionLike | None = None) -> dict[str, StreamCut]:
+        """The cuts to which `reset` would go. Raises what that raises."""
+        return {key: _cut_of(key, positions) for key, positions in self._reset_positions(cuts).items()}
+
+    def _reset_positions(
+        self, cuts: Mapping[str, PositionLike] | PositionLike | None
+    ) -> dict[str, dict[GroupSegment, int]]:
+        """The positions to which a reset goes, by stream."""
+        self.check_process()
         known = self.entry.state()
         streams = known.streams
         if cuts is None:
@@ -335,16 +363,7 @@ class StreamReaderGroup(OpenGroup):
         for key, positions in found.items():
             if (end := _end(known, key)) is not None:
                 snapshots[key].ranges(_cut_of(key, positions), end)  # raises InvalidStreamCut if it lies before
-
-        def step(state: GroupState) -> GroupState:
-            for key, positions in found.items():
-                state = state.reset(key, positions)
-            return state
-
-        state = step(self.entry.state())
-        if state.retention == "automatic":
-            self.subscriptions.begin(state, restart=True)  # first, so that retention keeps what will be read again
-        self.entry.change(step)
+        return found
 
     def update_retention_stream_cut(self, cut: CutLike) -> None:
         """Let retention truncate a stream up to this cut, for a group with manual retention.

@@ -97,7 +97,7 @@ def test_readers_stop_at_the_ending_cut(manager: StreamManager) -> None:
         group.reset(manager.stream_info("sc", "one").tail)
     group.reset("earliest")
     assert sorted(event for _ in range(4) for reader in readers for event in drained(reader)) == ["a", "b", "c", "d"]
-    with pytest.raises(StreamError, match="exists already, .* and ends"):
+    with pytest.raises(StreamError, match=r"exists already, .* and ends"):
         manager.create_reader_group_with_config("rg", "sc", ended(manager, manager.stream_info("sc", "one").tail))
     manager.create_reader_group_with_config("rg", "sc", ended(manager, end))
 
