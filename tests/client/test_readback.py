@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -373,10 +373,7 @@ def test_a_groups_state_is_refused_or_read_back() -> None:
         {"r": GroupReader("t", beat, {})},
     ]
     counts = [0, 0]
-    odd += [
-        {"run": Outstanding(None, frozenset({name}), {place: 5})}
-        for name in ("r", "nobody", 7)  # type: ignore[arg-type]
-    ]
+    odd += [{"run": Outstanding(None, frozenset({name}), {place: 5})} for name in cast("list[str]", ["r", "nobody", 7])]
     odd += [{"c": 7}, {"c": "run"}, {"run": (StreamCut("s", "a", {0: 5}),)}, {7: ()}, (StreamCut("s", "a", {0: 5}),)]
     names = ("streams", "retention", "lease", "readers", "unassigned", "completed", "future", "checkpoints", "starts")
     for field in (*names, "ends", "interval", "max_outstanding", "outstanding", "runs", "silent"):

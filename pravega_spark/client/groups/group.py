@@ -289,7 +289,7 @@ class StreamReaderGroup(OpenGroup):
         for reader in list(self._readers):
             reader.look_soon()
         run = state.run_of(name) or run
-        if state.retention == "automatic" and name in state.checkpoints and state.runs.get(name) == run:
+        if run in state.runs.values():
             self.subscriptions.release_checkpoint(state)  # without readers it is complete
         return self._waiting.of(run, name or "of generate_stream_cuts", state)
 
