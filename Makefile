@@ -85,11 +85,12 @@ options-by-version: java $(SPARK_VENV)/.installed ## observe what each option do
 	  $(SPARK_VENV)/bin/python -m pytest -n 0 --options-by-version write -m "long or not long" tests/spark/test_options_by_version.py
 
 # Spark alone; everything else comes from $(VENV). Its wheel is built here, as there is none to download, and is mostly
-# jars, which do not get smaller a second time.
+# jars, which do not get smaller a second time. Its setuptools would hide the project's, with which tests build wheels.
 $(SPARK_VENV)/.installed: $(STAMP)
 	$(BIN)/python -m venv --clear $(SPARK_VENV)
 	$(SPARK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --config-settings=--build-option=--compression=stored pyspark==$(SPARK)
+	$(SPARK_VENV)/bin/python -m pip uninstall --quiet --yes --disable-pip-version-check setuptools
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > "$$($(SPARK_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/all-else.pth"
 	@touch $@

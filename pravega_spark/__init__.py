@@ -120,6 +120,13 @@ if TYPE_CHECKING:
     )
     from pravega_spark.picture import StreamPicture as StreamPicture, stream_picture as stream_picture
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
+    from pravega_spark.status import (
+        ConsumerStatus as ConsumerStatus,
+        RootStatus as RootStatus,
+        StreamStatus as StreamStatus,
+        root_status as root_status,
+    )
+    from pravega_spark.status_metrics import StatusMetrics as StatusMetrics
     from pravega_spark.streams.maintenance.retention import Retained as Retained
     from pravega_spark.streams.model.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
     from pravega_spark.streams.model.epochs import (

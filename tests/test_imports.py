@@ -60,7 +60,7 @@ WINGS = {
         "client",
         "source",
         "console",
-        "picture_layout picture checks",
+        "picture_layout picture checks status status_texts status_page status_metrics",
         "jobs cli demo",
     ),
 }

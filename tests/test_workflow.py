@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = (ROOT / ".github/workflows/checks.yml").read_text("utf-8")
+LOCAL = (ROOT / ".ci/run").read_text("utf-8")
 
 
 def targets_of_the_workflow() -> set[str]:
@@ -22,5 +23,11 @@ def test_each_target_is_in_the_makefile() -> None:
 
 
 def test_it_runs_every_target_of_the_local_check() -> None:
-    (local,) = re.findall(r"for target in (.*); do", (ROOT / ".ci/run").read_text("utf-8"))
+    (local,) = re.findall(r"for target in (.*); do", LOCAL)
     assert set(local.split()) - {"venv"} <= targets_of_the_workflow()
+
+
+def test_it_runs_every_version_of_spark_of_the_local_check() -> None:
+    (local,) = re.findall(r"for version in (.*); do", LOCAL)
+    (matrix,) = re.findall(r"spark: \[(.*)\]", WORKFLOW)
+    assert set(local.split()) <= set(re.findall(r'"(.*?)"', matrix))

@@ -3,7 +3,6 @@
     counting    CountingStore: requests and bytes, for budgets
     faults      FaultStore: fails or crashes at a chosen request, before or after it took effect
     folding     FoldingStore: takes names for the same that differ in case, form or dots at the end
-    gated       GatedStore: holds requests until the test lets them go
     latency     LatencyStore: as slow as a bucket
     simulated   SimulatedStore and SimulatedExecutor: faults, delays and reordering, reproducible by their seed
     contracts   StoreContract: what every store must do
@@ -16,7 +15,6 @@ the contracts with their fixtures (see `docs/backends.md`).
 from chunkstore.testing.counting import CountingStore
 from chunkstore.testing.faults import Crashed, Fault, FaultStore, crash_at, fail_at
 from chunkstore.testing.folding import FoldingStore
-from chunkstore.testing.gated import GatedStore
 from chunkstore.testing.latency import LatencyStore
 from chunkstore.testing.simulated import SimulatedExecutor, SimulatedStore
 from chunkstore.wrapping import WRITES, Request, WrappingStore
@@ -28,7 +26,6 @@ __all__ = [
     "Fault",
     "FaultStore",
     "FoldingStore",
-    "GatedStore",
     "LatencyStore",
     "Request",
     "SimulatedExecutor",

@@ -23,6 +23,7 @@ from pravega_spark.cli import (
     root,
     scope,
     segment,
+    status,
     stream_cuts,
     stream_describe,
     stream_draw,
@@ -50,6 +51,7 @@ GROUPS: Mapping[str, str] = {
 COMMANDS: tuple[tuple[str, click.Command, str], ...] = (
     ("root create", root.create, "root create --containers 8 --root s3://bucket/streams"),
     ("root describe", root.describe, "root describe --root /data/streams"),
+    ("status", status.status, "status --watch 5"),
     ("scope create", scope.create, "scope create examples --new-root"),
     ("scope list", scope.list_, "scope list"),
     ("scope delete", scope.delete, "scope delete examples --yes"),

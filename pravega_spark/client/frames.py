@@ -21,12 +21,14 @@ from chunkstore.decoding import encoded
 from engine.errors import EngineError
 from pravega_spark.client.event_validation import row_ranges
 from pravega_spark.client.reader import COLUMNS, EventRange
+from pravega_spark.client.value_frames import encoded as encoded_frame
 from pravega_spark.errors import StreamSealed
 from pravega_spark.streams.maintenance.scheduler import after_commit
-from pravega_spark.streams.model.arrays import TEXTS
+from pravega_spark.streams.model.arrays import TEXTS, plain_type, plain_values
 from pravega_spark.streams.model.policies import OnChangedReplay
 from pravega_spark.streams.reading.event_columns import ALL_COLUMNS
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.values.value_format import ValueFormat
 from pravega_spark.streams.writing.collector import Collector
 from pravega_spark.streams.writing.event_numbers import MAX_NUMBER
 from pravega_spark.streams.writing.producer_state import ProducerWrite
@@ -61,12 +63,17 @@ def producer_of(
     return ProducerWrite(f"txn:{app_id}", version, None, on_changed_replay, accept_lost)
 
 
-def write_frame(stream: Stream, frame: Any, producer: ProducerWrite | None = None) -> bool:
+def write_frame(
+    stream: Stream, frame: Any, producer: ProducerWrite | None = None, values: ValueFormat | None = None
+) -> bool:
     """Append all events of a frame, durable on return. False if the producer's write was committed before.
+
+    values: how the columns of a row become its event; None: the event is a column.
 
     Raises TypeError, ValueError for what is no frame of events; StreamSealed; the errors of `Stream.write`.
     """
-    rows = _rows(frame)
+    batches = _reader(frame)
+    rows = _rows(batches if values is None else encoded_frame(batches, values, stream))
     record = stream.snapshot().record
     if record.sealed and (producer is None or not stream.is_committed(producer)):
         raise StreamSealed(stream.key)
@@ -99,10 +106,9 @@ def write_frame(stream: Stream, frame: Any, producer: ProducerWrite | None = Non
     return written
 
 
-def _rows(frame: Any) -> Iterator[tuple[pa.Array, pa.Array | None]]:
-    """The events of a frame, a part at a time, with the key of each, or None if no row has one. Raises TypeError,
+def _rows(batches: pa.RecordBatchReader) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+    """The events of batches, a part at a time, with the key of each, or None if no row has one. Raises TypeError,
     ValueError at once for columns that cannot be written, and ValueError on the way for a null event."""
-    batches = _reader(frame)
     _check_columns(batches.schema)
     return _parts(batches)
 
@@ -132,7 +138,7 @@ def _reader(frame: Any) -> pa.RecordBatchReader:
 
 def _check_columns(schema: pa.Schema) -> None:
     """Raise TypeError, ValueError for columns that cannot be written, or would be dropped."""
-    types = {field.name: _plain(field.type) for field in schema}
+    types = {field.name: plain_type(field.type) for field in schema}
     if "event" not in types:
         raise ValueError(f"data has no column 'event': its columns are {', '.join(types) or 'none'}; rename one")
     if types["event"] not in _EVENTS:
@@ -144,13 +150,8 @@ def _check_columns(schema: pa.Schema) -> None:
     if extra or len(types) < len(schema):
         raise ValueError(
             f"columns {', '.join(extra or schema.names)} of data would be dropped, as only event and routing_key are "
-            "written: put them into the event, for example as JSON, or select these two"
+            "written: give a value_format, which makes events of them, or select these two"
         )
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type of a column's values: a dictionary, as of categories, is written as they are."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _parts(batches: pa.RecordBatchReader) -> Iterator[tuple[pa.Array, pa.Array | None]]:
@@ -158,25 +159,15 @@ def _parts(batches: pa.RecordBatchReader) -> Iterator[tuple[pa.Array, pa.Array |
     for batch in batches:
         for first in range(0, batch.num_rows, ROWS):
             part = batch.slice(first, ROWS)
-            events = _values(part.column("event"))
+            events = plain_values(part.column("event"))
             if events.null_count:
                 null = row + first + pc.index(pc.is_null(events), True).as_py()
                 raise ValueError(
                     f"column 'event' of data is null in row {null}: filter out such rows, or give them an empty event"
                 )
             events = events.cast(pa.large_binary())
-            keys = _values(part.column("routing_key")) if "routing_key" in batch.schema.names else None
+            keys = plain_values(part.column("routing_key")) if "routing_key" in batch.schema.names else None
             for start, end in row_ranges(events, BYTES):
                 count = end - start
                 yield events.slice(start, count), keys.slice(start, count) if keys is not None else None
         row += batch.num_rows
-
-
-def _values(column: pa.Array) -> pa.Array:
-    """The values of a column of one of these types, or of a dictionary of them, which `take` needs without views."""
-    if pa.types.is_null(column.type):
-        return column.cast(pa.string())
-    if not pa.types.is_dictionary(column.type):
-        return column
-    kind = pa.large_string() if column.type.value_type in TEXTS else pa.large_binary()
-    return column.dictionary.cast(kind).take(column.indices)

@@ -620,6 +620,7 @@ class StreamManager:
         stream_name: str,
         data: object,
         *,
+        value_format: ValueFormat | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         on_changed_replay: OnChangedReplay = "skip",
@@ -632,6 +633,9 @@ class StreamManager:
         or anything else with Arrow's C stream interface. Column `event` has strings or bytes, and `routing_key`, which
         may be missing, strings or nulls. A reader of any length takes bounded memory. Events of a key keep their order.
 
+        value_format: makes an event of all other columns of a row, instead of column `event`: the format that the
+        stream keeps, `manager.value_format(scope, stream)`, if it keeps one.
+
         txn_app_id, txn_version: a name for the caller, and a number that grows with each of its writes. A version that
         was written before is not written again; the call returns False. on_changed_replay: what to do if it had other
         events: "skip" them and log a warning, "fail" with ReplayChanged, or "write" them. accept_lost_batches: write
@@ -642,7 +646,7 @@ class StreamManager:
         """
         self.root.check_writable()
         producer = producer_of(txn_app_id, txn_version, on_changed_replay, accept_lost_batches)
-        return write_frame(self._catalog.stream(scope_name, stream_name), data, producer)
+        return write_frame(self._catalog.stream(scope_name, stream_name), data, producer, value_format)
 
     def begin_event(
         self, scope_name: str, stream_name: str, routing_key: str | None = None, *, name: str | None = None

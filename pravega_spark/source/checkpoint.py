@@ -27,8 +27,8 @@ class NoCheckpoint(StreamError):
         elif is_empty:
             what = "does not exist or has no files, so it is not the checkpoint"
         super().__init__(
-            f"{place} {what} of a query that reads stream {stream}: give the checkpointLocation of such a query, after "
-            "its first batch"
+            f"{place} {what} of a query that reads {f'stream {stream}' if stream else 'a stream'}: give the "
+            "checkpointLocation of such a query, after its first batch"
         )
         self.place = place
         self.stream = stream
@@ -40,6 +40,25 @@ def query_position(place: str, scope: str, stream: str, options: Mapping[str, An
     place: the query's checkpointLocation, a folder or a URL. options: for its fsspec filesystem. Raises NoCheckpoint,
     StorageError.
     """
+    content, begun, is_empty, root = _last_batch(place, options)
+    for cut in _cuts(content):
+        if (cut.scope, cut.stream) == (scope, stream):
+            return cut
+    raise NoCheckpoint(root, f"{scope}/{stream}", begun, is_empty)
+
+
+def query_positions(place: str, options: Mapping[str, Any] | None = None) -> list[StreamCut]:
+    """The stream cuts up to which a query has read, one of each stream that it reads. See `query_position`."""
+    content, begun, is_empty, root = _last_batch(place, options)
+    found = list(_cuts(content))
+    if not found:
+        raise NoCheckpoint(root, "", begun, is_empty)
+    return found
+
+
+def _last_batch(place: str, options: Mapping[str, Any] | None) -> tuple[bytes, bool, bool, str]:
+    """The end offsets of the last finished batch; whether any batch was begun, whether there is nothing at all, and
+    the place."""
     store = open_checked(place, options)
     try:
         begun = _batches(store, "offsets")
@@ -48,10 +67,7 @@ def query_position(place: str, scope: str, stream: str, options: Mapping[str, An
         is_empty = not begun and next(iter(store.list("")), None) is None
     finally:
         store.close()
-    for cut in _cuts(content):
-        if (cut.scope, cut.stream) == (scope, stream):
-            return cut
-    raise NoCheckpoint(store.root, f"{scope}/{stream}", bool(begun), is_empty)
+    return content, bool(begun), is_empty, store.root
 
 
 def _batches(store: Store, folder: str) -> set[int]:

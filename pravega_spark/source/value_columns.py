@@ -196,7 +196,7 @@ def written_values(
     whose = "option 'value_schema'"
     if stored is not None:
         _check_format(stored, options)
-        if format is not None and format != stored and (format.format == "avro" or stored.misfits(format.fields())):
+        if format is not None and not stored.is_kept_as(format):
             raise ValueError(
                 f"Option 'value_schema' is not the schema that stream {options.scope}/{options.stream} keeps, "
                 f"{stored.schema}: remove the option, or change what the stream keeps."
@@ -215,18 +215,8 @@ def written_values(
     if format is None:
         format = ValueFormat("json", schema_text(columns))
     else:
-        check_fit(format, columns, whose)
+        format.check_fit(columns, whose)
     return WrittenValues(format, tuple(columns.names))
-
-
-def check_fit(format: ValueFormat, columns: pa.Schema, whose: str) -> None:
-    """Raise ValueError if columns cannot be written as values of a schema. whose: where the schema is from."""
-    misfits = format.misfits(columns)
-    if misfits:
-        raise ValueError(
-            f"The columns do not fit the schema of {whose}, {schema_text(format.fields())}: {', and '.join(misfits)}. "
-            "Cast, add or drop columns."
-        )
 
 
 def _refusal(name: str, columns: Sequence[str]) -> str:

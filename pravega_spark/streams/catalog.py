@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import DataCorruption, did_you_mean
@@ -41,11 +41,13 @@ class Creation(enum.Enum):
 class Catalog:
     """Scopes and streams of an open root.
 
-    suggesting: whether errors about missing names suggest similar ones.
+    suggesting: whether errors about missing names suggest similar ones. leaving_out: containers that are not listed,
+    as they cannot be opened.
     """
 
-    def __init__(self, root: Root, *, suggesting: bool = False) -> None:
+    def __init__(self, root: Root, *, suggesting: bool = False, leaving_out: Collection[int] = ()) -> None:
         self.root = root
+        self._leaving_out = leaving_out
         self._suggesting = suggesting
 
     def scope_exists(self, scope: str) -> bool:
@@ -121,7 +123,8 @@ class Catalog:
             raise problems[0]
 
     def _containers(self) -> Iterator[ReadableContainer]:
-        return (self.root.container(number) for number in range(self.root.config.containers))
+        numbers = (number for number in range(self.root.config.containers) if number not in self._leaving_out)
+        return map(self.root.container, numbers)
 
     def stream(self, scope: str, name: str) -> Stream:
         """A stream by name, whether it exists or not. Raises ValueError for names that no stream can have."""

@@ -75,6 +75,7 @@ UNASKED = {
 """Commands that change what is stored without --yes, and why they may: nothing that users have is lost by them."""
 
 READING = {
+    "status": [],
     "root describe": [],
     "scope list": [],
     "stream list": [],

@@ -83,6 +83,43 @@ ROOT = {
 SCHEMAS: dict[str, Mapping[str, Any]] = {
     "root create": {"root": ROOT},
     "root describe": {"root": ROOT},
+    "status": {
+        "root": str,
+        "time": str,
+        "streams": [
+            {
+                "stream": str,
+                "sealed": bool,
+                "segments": int,
+                "events": int,
+                "bytes": int,
+                "last_event": str | None,
+                "events_per_second": float,
+                "bytes_per_second": float,
+            }
+        ],
+        "consumers": [
+            {
+                "kind": str,
+                "consumer": str,
+                "stream": str,
+                "lag": dict | None,
+                "problem": str | None,
+            }
+        ],
+        "containers": [
+            {
+                "number": int,
+                "online": bool,
+                "reason": str | None,
+                "logged_bytes": int | None,
+                "flushed": str | None,
+                "garbage": int | None,
+                "overdue": list,
+            }
+        ],
+        "problems": list,
+    },
     "scope create": {"scope": str, "created": bool},
     "scope list": {"scopes": [{"scope": str, "streams": int}]},
     "scope delete": {"scope": str, "deleted": bool},
@@ -395,6 +432,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         scope, stream = S.split("/")
         manager.create_reader_group("readers", scope, stream).create_reader("one")
         did("group describe", "sc/readers")
+    assert did("status")["consumers"][0]["consumer"] == "sc/readers"
     assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
     did("group delete", "sc/readers", "--yes")
     archive = case(CHUNKED).laid_out(tmp_path / "lts")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from chunkstore import StorageUnavailable, Store
-from chunkstore.testing import Crashed, FaultStore, GatedStore, Request, WrappingStore, crash_at, fail_at
+from chunkstore.testing import Crashed, FaultStore, Request, WrappingStore, crash_at, fail_at
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -36,6 +36,7 @@ from pravega_spark import (
     WriteFailed,
 )
 from tests.support import limits
+from tests.support.gated import GatedStore
 
 Result = TypeVar("Result")
 Through = TypeVar("Through", bound=WrappingStore)

@@ -10,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chunkstore.testing import CountingStore, GatedStore
+from chunkstore.testing import CountingStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.reader import POLL
 from pravega_spark.client.groups.slices import SegmentSlice
+from tests.support.gated import GatedStore
 
 
 @pytest.fixture

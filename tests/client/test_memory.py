@@ -86,6 +86,7 @@ def main(folder: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_as_many_rounds_again_leave_no_more_objects_behind(tmp_path: Path) -> None:
     """In a process of its own: what other tests left running in this one makes objects, too."""
     program = [sys.executable, "-m", "tests.client.test_memory", str(tmp_path)]

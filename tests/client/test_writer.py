@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chunkstore.testing import FaultStore, GatedStore, WrappingStore, fail_at
+from chunkstore.testing import FaultStore, WrappingStore, fail_at
 from engine.errors import OutcomeUnknown
 from engine.root import Root
 from engine.settings import Settings
@@ -35,6 +35,7 @@ from pravega_spark.streams.model.names import index_segment_name
 from pravega_spark.streams.model.routing import hash_key
 from pravega_spark.streams.stream import Stream
 from tests.support import limits
+from tests.support.gated import GatedStore
 
 Result = TypeVar("Result")
 

@@ -152,13 +152,9 @@ def test_iceberg(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("what", "recipe"),
-    [
-        pytest.param(None, "parquet_table", marks=pytest.mark.long),
-        (DELTA, "delta_table"),
-        (ICEBERG, "iceberg_table"),
-    ],
+    ("what", "recipe"), [(None, "parquet_table"), (DELTA, "delta_table"), (ICEBERG, "iceberg_table")]
 )
 def test_drivers_that_are_killed(what: str | None, recipe: str, tmp_path: Path) -> None:
     import_module(f"examples.{recipe}").write_orders(tmp_path, 0, 400)

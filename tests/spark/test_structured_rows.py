@@ -67,7 +67,7 @@ def test_a_query_copies_rows_and_sql_inserts_them(folder: Folder) -> None:
         "'true', value_format 'json', value_schema 'id bigint, name string, at timestamp')"
     )
     try:
-        spark.sql("INSERT INTO typed (id, name, routing_key) SELECT 9, 'sql', 'k'")
+        spark.sql("INSERT INTO typed SELECT 9, 'sql', null, 'k', null, null, null, null")  # Spark 4.0 wants all
         assert spark.sql("SELECT id, name, at IS NULL FROM typed ORDER BY id").collect() == [
             (2, "a", False),
             (9, "sql", True),

@@ -54,6 +54,12 @@ UNKNOWN = {
 }
 """What is missing for a version of Spark that `JARS` does not have."""
 
+_PATIENCE = 90.0
+"""Seconds that a download may take."""
+
+_failed: set[str] = set()
+"""What could not be downloaded: it is not tried again for each test."""
+
 _OF_SPARK = ("org.scala-lang_scala-library-",)
 """What Spark has itself, and leaves out of what it downloads."""
 
@@ -90,13 +96,23 @@ def _download(coordinates: str, folder: Path) -> None:
     command = [f"{home}/bin/java" if home else "java", "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
     command += ["-cache", str(folder.parent / "cache"), "-dependency", *coordinates.split(":"), "-confs", "default"]
     command += ["-types", "jar", "bundle", "-retrieve", f"{partial}/[organisation]_[artifact]-[revision].[ext]"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
+    told = "it was tried before" if coordinates in _failed else _run(command)
+    if told is not None:
+        _failed.add(coordinates)
         message = f"{coordinates} could not be downloaded from Maven Central. {NONE_TO_BE_HAD}=1 skips such tests."
         if os.environ.get(NONE_TO_BE_HAD):
             pytest.skip(message)
-        pytest.fail(f"{message}\n{done.stdout[-3000:]}", pytrace=False)
+        pytest.fail(f"{message}\n{told}", pytrace=False)
     for name in _OF_SPARK:
         for jar in partial.glob(f"{name}*"):
             jar.unlink()
     partial.rename(folder)
+
+
+def _run(command: list[str]) -> str | None:
+    """What a program says that fails or takes too long; None if it succeeds."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"it took more than {_PATIENCE:g} s"
+    return done.stdout[-3000:] if done.returncode else None

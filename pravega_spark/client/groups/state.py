@@ -33,9 +33,6 @@ AUTOMATIC = "automatic-"
 """The names of automatic checkpoints begin with it. A group keeps the last of them."""
 
 _FORMAT = 2
-_BEFORE_CHECKPOINTS = 1
-"""The format without outstanding checkpoints, ends and starts. It is read, and not written any more."""
-
 RetentionType: TypeAlias = Literal["none", "manual", "automatic"]
 """What holds back retention of the group's streams: nothing, the cuts that the user releases, or the group's positions
 (Pravega: StreamDataRetention)."""
@@ -540,9 +537,7 @@ class GroupState:
 
     @classmethod
     def _decoded(cls, fields: Mapping[str, Any]) -> GroupState:
-        if fields["format"] != _BEFORE_CHECKPOINTS or type(fields["format"]) is bool:
-            check_format(fields["format"], _FORMAT)
-        fields = {**_NONE_OF_THEM, **fields}
+        check_format(fields["format"], _FORMAT)
         streams = reader(tuple[str, ...])(fields["streams"])
 
         def segments(plain: Any, values: Any = Natural) -> dict[GroupSegment, Any]:
@@ -594,18 +589,6 @@ class GroupState:
         if not self.runs.keys() <= self.checkpoints.keys():
             raise ValueError("a run has no checkpoint")
         self.cuts()  # rejects invalid names, ids and offsets
-
-
-_NONE_OF_THEM: Mapping[str, Any] = {
-    "starts": (),
-    "ends": (),
-    "interval": None,
-    "max_outstanding": MAX_OUTSTANDING,
-    "outstanding": (),
-    "runs": (),
-    "silent": (),
-}
-"""What a state of the format before has of later fields."""
 
 
 def _of_stream(positions: Mapping[GroupSegment, int], stream: str) -> dict[GroupSegment, int]:

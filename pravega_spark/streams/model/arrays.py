@@ -48,3 +48,20 @@ def text_scalar(text: str) -> pa.StringScalar:
 def null_scalar(kind: pa.DataType) -> pa.Scalar:
     """A null scalar for compute functions."""
     return pa.nulls(1, kind)[0]
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values: a dictionary, as of categories, is written as they are."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def plain_values(column: pa.Array) -> pa.Array:
+    """The values of a column, also of one that is a dictionary or only nulls."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    if not pa.types.is_dictionary(column.type):
+        return column
+    values = column.dictionary
+    if values.type in (pa.string_view(), pa.binary_view()):  # which `take` does not know
+        values = values.cast(pa.large_string() if values.type == pa.string_view() else pa.large_binary())
+    return values.take(column.indices)

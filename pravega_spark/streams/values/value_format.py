@@ -88,7 +88,7 @@ class ValueFormat:
         return JsonDecoder(wanted, on_malformed)
 
     def encoder(self) -> Encoder:
-        """Encodes columns, which `check_fit` has found to fit."""
+        """Encodes columns that fit (`check_fit`)."""
         if self.format == "avro":
             from pravega_spark.streams.values.avro import AvroEncoder
 
@@ -96,6 +96,21 @@ class ValueFormat:
         from pravega_spark.streams.values.json_encoding import JsonEncoder
 
         return JsonEncoder()
+
+    def is_kept_as(self, other: ValueFormat) -> bool:
+        """Whether values of another format may be written to a stream that keeps this one."""
+        return self == other or (self.format == other.format == "json" and not self.misfits(other.fields()))
+
+    def check_fit(self, columns: pa.Schema, whose: str) -> None:
+        """Raise ValueError if columns cannot be written as values of this schema. whose: where the schema is from."""
+        misfits = self.misfits(columns)
+        if misfits:
+            from pravega_spark.streams.values.ddl import schema_text
+
+            raise ValueError(
+                f"The columns do not fit the schema of {whose}, {schema_text(self.fields())}: {', and '.join(misfits)}."
+                " Cast, add or drop columns."
+            )
 
     def misfits(self, written: pa.Schema) -> list[str]:
         """What is wrong with columns that are to be written as values of this schema, a clause for each problem."""

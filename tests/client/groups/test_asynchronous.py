@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from chunkstore.testing import GatedStore
 from engine.root import Root
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.slices import SegmentSlice
 from tests.client.groups.reading import next_slice, numbered, payloads, run, share, write
+from tests.support.gated import GatedStore
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-import msgpack
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -369,14 +368,6 @@ def test_a_segment_may_be_given_back_further_back() -> None:
     (first,), (second,) = state.readers["a"].positions, state.readers["b"].positions
     state = state.recorded("a", "token a", {first: 123}).recorded("b", "token b", {second: 123})
     assert state.left("a", positions={first: 1, second: 7}).positions() == {first: 1, second: 123}
-
-
-def test_a_state_of_the_format_before_is_read() -> None:
-    state = settled(group_of(2, "ab")).checkpointed("c")
-    fields = msgpack.unpackb(state.encode())
-    for name in ("starts", "ends", "interval", "max_outstanding", "outstanding", "runs", "silent"):
-        del fields[name]
-    assert GroupState.decode(msgpack.packb({**fields, "format": 1}), "g") == state
 
 
 def damaged() -> list[bytes]:

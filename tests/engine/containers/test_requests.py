@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from chunkstore.testing import WRITES, CountingStore, GatedStore, LatencyStore
+from chunkstore.testing import WRITES, CountingStore, LatencyStore
 from engine.containers.container import Container
 from engine.errors import BadOffset
 from engine.settings import Settings
 from engine.state.operations import CreateSegment, PutEntry
 from engine.storage.object_reads import Stores
 from tests.engine.containers.segments import MIB, append, content, counted
+from tests.support.gated import GatedStore
 from tests.support.simulation import Simulation
 
 

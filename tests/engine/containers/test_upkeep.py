@@ -16,7 +16,6 @@ from chunkstore.paths import container_folder
 from chunkstore.testing import (
     CountingStore,
     FaultStore,
-    GatedStore,
     LatencyStore,
     Request,
     SimulatedStore,
@@ -32,6 +31,7 @@ from engine.state.operations import AbortCycle, BeginCycle, Checkpoint, EndCycle
 from engine.storage import recovery_points
 from engine.storage.object_reads import Stores
 from engine.writer import flush_steps
+from tests.support.gated import GatedStore
 from tests.support.short_lived import EVENT, SEGMENT, End, Mortal, ShortLived, Traces
 from tests.support.simulation import Simulation
 

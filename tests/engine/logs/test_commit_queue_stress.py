@@ -76,9 +76,9 @@ def write(place: Place, writer: int, acknowledged: str, seconds: float, hurry: i
 @pytest.fixture(
     params=[
         "folder",
-        pytest.param("folder apart", marks=pytest.mark.long),
+        "folder apart",
         pytest.param("s3_server", marks=[pytest.mark.server, pytest.mark.long]),
-        pytest.param("s3_server apart", marks=pytest.mark.server),
+        pytest.param("s3_server apart", marks=[pytest.mark.server, pytest.mark.long]),
         pytest.param("rados_gateway", marks=[pytest.mark.server, pytest.mark.long]),
         pytest.param("rados_gateway apart", marks=[pytest.mark.server, pytest.mark.long]),
     ]

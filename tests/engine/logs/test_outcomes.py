@@ -21,7 +21,7 @@ import pytest
 import engine
 from chunkstore import ObjectNotFound, StorageUnavailable
 from chunkstore.errors import StorageFull
-from chunkstore.testing import CountingStore, FaultStore, GatedStore, LatencyStore, fail_at
+from chunkstore.testing import CountingStore, FaultStore, LatencyStore, fail_at
 from chunkstore.testing.faults import Fault, When
 from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
@@ -56,6 +56,7 @@ from engine.state.operations import (
 from engine.storage.object_reads import Stores
 from tests.engine.logs.stepped import Stepped
 from tests.support import limits
+from tests.support.gated import GatedStore
 from tests.support.linearizability import Recorder, Refused, Response, check
 from tests.support.log_contracts import append as append_frames, open_log
 from tests.support.processes import ByHand
