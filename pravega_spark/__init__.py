@@ -52,10 +52,19 @@ if TYPE_CHECKING:
         StreamReaderGroupConfig as StreamReaderGroupConfig,
     )
     from pravega_spark.client.groups.entry import GroupNotFound as GroupNotFound
-    from pravega_spark.client.groups.group import StreamReaderGroup as StreamReaderGroup
+    from pravega_spark.client.groups.event_read import EventRead as EventRead, Position as Position
+    from pravega_spark.client.groups.group import (
+        SegmentDistribution as SegmentDistribution,
+        StreamReaderGroup as StreamReaderGroup,
+    )
     from pravega_spark.client.groups.reader import StreamReader as StreamReader
     from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice
-    from pravega_spark.client.groups.state import ReaderOffline as ReaderOffline, ReaderOnline as ReaderOnline
+    from pravega_spark.client.groups.state import (
+        CheckpointFailed as CheckpointFailed,
+        ReaderOffline as ReaderOffline,
+        ReaderOnline as ReaderOnline,
+        TooManyCheckpoints as TooManyCheckpoints,
+    )
     from pravega_spark.client.large_events.event_file import EventFile as EventFile
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
     from pravega_spark.client.last_events import LastEvents as LastEvents

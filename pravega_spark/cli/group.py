@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from chunkstore.errors import fact_of
-from engine.errors import DataCorruption, UnknownFormat
+from chunkstore.similarity import suggest
+from engine.errors import DataCorruption, UnknownFormat, did_you_mean
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import cut_row
-from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType, change_options
+from pravega_spark.console.arguments import PositionType, ScopeType, StreamName, StreamNameType, change_options
 from pravega_spark.console.output import Headings, moment
+from pravega_spark.console.program import Refused
 from pravega_spark.errors import PositionLost
 from pravega_spark.quantities import duration_text, moment_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut, positions_text
+from pravega_spark.streams.reading.stream_position import StreamPosition
 
 if TYPE_CHECKING:
+    from pravega_spark.client.groups.group import StreamReaderGroup
     from pravega_spark.client.groups.state import GroupSegment, GroupState
     from pravega_spark.streams.reading.lag import Lag
 
@@ -57,6 +61,100 @@ def delete(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None
     session.output.line(f"reader group {name} was deleted")
 
 
+@click.command()
+@click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
+@click.option(
+    "--to",
+    "places",
+    type=PositionType(),
+    multiple=True,
+    help="Where it continues: a stream cut, repeatable, one for each stream; or one position for all streams.",
+)
+@click.option("--checkpoint", metavar="NAME", help="A stored checkpoint instead.")
+@change_options
+@pass_session
+def reset(
+    session: Session,
+    name: StreamName,
+    places: tuple[StreamPosition, ...],
+    checkpoint: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make a reader group continue elsewhere.
+
+    By default at its last checkpoint, or where it began if it has none. Online readers stay online. Events after the
+    new position are read again; those before it that were not read are not read any more.
+    """
+    group = _group(session, name)
+    planned = group.planned_reset(_reset_target(name, group, places, checkpoint))
+    before = group.stream_cuts()
+    rows = [{"stream": key, "before": before[key].as_text(), **cut_row(cut)} for key, cut in planned.items()]
+    moves = "; ".join(
+        f"{key} from {positions_text(before[key])} to {positions_text(cut)}" for key, cut in planned.items()
+    )
+    session.confirm(yes, f"This would move reader group {name}: {moves}.", dry_run=dry_run)
+    group.reset(planned)
+    session.output.document({"group": str(name), "streams": rows})
+    session.output.line(f"reader group {name} was moved: {moves}")
+
+
+def _group(session: Session, name: StreamName) -> StreamReaderGroup:
+    """A group to change, as it is stored."""
+    from pravega_spark.client.groups.group import StreamReaderGroup
+
+    session.root.check_writable()
+    return StreamReaderGroup(session.root, name.scope, name.stream)
+
+
+def _reset_target(
+    name: StreamName, group: StreamReaderGroup, places: Sequence[StreamPosition], checkpoint: str | None
+) -> Mapping[str, StreamPosition] | StreamPosition | None:
+    """What the options say of where to go."""
+    if checkpoint is not None:
+        if places:
+            raise click.UsageError("Give --to or --checkpoint, not both.")
+        stored = group.checkpoints()
+        if checkpoint not in stored:
+            raise Refused(
+                f"reader group {name} has no checkpoint {checkpoint!r}, but {', '.join(stored) or 'none'}."
+                f"{did_you_mean(suggest(checkpoint, stored))}"
+            )
+        return stored[checkpoint]
+    cuts = {f"{place.scope}/{place.stream}": place for place in places if isinstance(place, StreamCut)}
+    if len(places) > 1 and len(cuts) < len(places):
+        raise click.UsageError("Give one --to, or a stream cut of a stream of its own in each.")
+    return cuts or next(iter(places), None)
+
+
+@click.command()
+@click.argument("name", metavar="SCOPE/GROUP", type=StreamNameType("SCOPE/GROUP"))
+@click.argument("reader")
+@change_options
+@pass_session
+def offline(session: Session, name: StreamName, reader: str, dry_run: bool, yes: bool) -> None:
+    """Take a reader offline whose process has ended.
+
+    It does not wait for the lease. Other readers continue at its recorded positions. A reader that runs notices within
+    seconds, and reads no more.
+    """
+    group = _group(session, name)
+    state = group.entry.state()
+    if reader not in state.readers:
+        there = ", ".join(sorted(state.readers)) or "none"
+        similar = did_you_mean(suggest(reader, state.readers))
+        raise Refused(f"reader {reader} of reader group {name} is not online; online: {there}.{similar}")
+    held = _names(state.readers[reader].positions) or "none"
+    session.confirm(
+        yes, f"This would take reader {reader} of reader group {name} offline, with segments: {held}.", dry_run=dry_run
+    )
+    group.reader_offline(reader)
+    session.output.document(
+        {"group": str(name), "reader": reader, "segments": _segments(state.readers[reader].positions)}
+    )
+    session.output.line(f"reader {reader} of reader group {name} is offline")
+
+
 def _cuts(session: Session, name: StreamName) -> list[StreamCut]:
     return session.manager.reader_group_cuts(name.stream, name.scope)
 
@@ -93,8 +191,16 @@ def describe(session: Session, name: StreamName) -> None:
     readers = _readers(state) if state is not None else None
     free = _segments(state.unassigned) if state is not None else None
     lease = state.lease if state is not None else None
+    waits = _outstanding(state) if state is not None else None
     session.output.document(
-        {"group": str(name), "streams": rows, "readers": readers, "unassigned": free, "lease": lease}
+        {
+            "group": str(name),
+            "streams": rows,
+            "readers": readers,
+            "unassigned": free,
+            "lease": lease,
+            "outstanding_checkpoints": waits,
+        }
     )
     if state is None or readers is None:
         return
@@ -107,6 +213,15 @@ def describe(session: Session, name: StreamName) -> None:
         session.output.line("no reader is online")
     if state.unassigned:
         session.output.line(f"without a reader: {_names(state.unassigned)}")
+    for checkpoint, waiting in (waits or {}).items():
+        session.output.line(f"checkpoint {checkpoint} waits for: {', '.join(waiting)}")
+    if state.read_completely:
+        session.output.line("everything was read: each stream is sealed, or has an end")
+
+
+def _outstanding(state: GroupState) -> dict[str, list[str]]:
+    """The readers that have not passed a checkpoint, by its name."""
+    return {each.name: sorted(each.waiting) for each in state.outstanding.values() if each.name is not None}
 
 
 def _readers(state: GroupState) -> list[dict[str, Any]]:

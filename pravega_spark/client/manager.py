@@ -701,6 +701,12 @@ class StreamManager:
         self._writers.add(group)
         return group
 
+    def get_reader_group(self, reader_group_name: str, scope_name: str) -> StreamReaderGroup:
+        """An existing reader group, whatever its configuration. Raises GroupNotFound."""
+        group = StreamReaderGroup.open(self.root, scope_name, reader_group_name)
+        self._writers.add(group)
+        return group
+
     def delete_reader_group(self, reader_group_name: str, scope_name: str) -> None:
         """Delete a reader group and take its readers offline. Raises GroupNotFound."""
         StreamReaderGroup.delete(self.root, scope_name, reader_group_name)

@@ -39,6 +39,14 @@ CALLS = {
         "would be truncated: 2 events, 18 bytes, from 0.0 at 0, up to 0.0 at 18",
     ),
     "group delete": (["sc/readers"], "would delete reader group sc/readers, which stands at: sc/one at 0.0 at 0."),
+    "group reset": (
+        ["sc/readers", "--to", "tail"],
+        "would move reader group sc/readers: sc/one from 0.0 at 0 to 0.0 at",
+    ),
+    "group offline": (
+        ["sc/readers", "reader"],
+        "would take reader reader of reader group sc/readers offline, with seg",
+    ),
     "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
@@ -100,7 +108,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         for scope in ("sc", "empty"):
             manager.create_scope(scope)
         manager.create_stream("sc", "one")
-        manager.create_reader_group("readers", "sc", "one")
+        group = manager.create_reader_group("readers", "sc", "one")
+        group.entry.change(lambda state: state.joined("reader", "token"))  # of a process that was killed
         with manager.create_writer("sc", "one") as writer:
             writer.write_events(["a", "b", "c"])
     run("stream", "create", "sc/kept", "--retain-size", "10", root=url)

@@ -48,6 +48,8 @@ REFUSED = {
     ],
     "stream retain": ["sc/none", "sc/one --period -1"],
     "group delete": ["none/readers", "sc/none", "sc"],
+    "group reset": ["none/readers", "sc/none", "read/readers --to nonsense", "read/readers --checkpoint none"],
+    "group offline": ["none/readers reader", "sc/none reader", "read/readers reader", "read/readers"],
     "container repair": ["NUMBER 0", "NUMBER 999", "OTHER 0", "7 0", "NUMBER nonsense", "NUMBER 0 --root LOST"],
     "container recover": [
         "NUMBER",
@@ -77,6 +79,8 @@ SOUND = {
     "stream truncate": "demo/rides --at tail",
     "stream retain": "demo/rides --period 0",
     "group delete": "demo/readers",
+    "group reset": "demo/readers --to earliest",
+    "group offline": "demo/readers reader",
     "container repair": "0 0",
     "container recover": "0 --force",
     "gc": "--older-than 0",

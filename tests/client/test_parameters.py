@@ -48,6 +48,7 @@ GOOD: dict[str, Any] = {
     "reader_name": "reader",
     "name": "a-name",
     "rg_config": StreamReaderGroupConfig(False, "sc", "one"),
+    "config": StreamReaderGroupConfig(False, "sc", "one"),
     "target": "/nowhere",
     "backup": "/nowhere",
     "source": "/nowhere",
@@ -102,6 +103,10 @@ INTERNAL = {
     "check_process",
     "stream",
     "pool",
+    "later",
+    "positions_at",
+    "leave",
+    "look_soon",
     "end_threads",
     "forked",
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from engine.root import Root
 from engine.settings import Settings
 from pravega_spark import (
     EventPointer,
+    Position,
     StreamCut,
     StreamManager,
     StreamReaderGroupConfig,
@@ -27,7 +28,7 @@ from pravega_spark import (
     ValueFormat,
 )
 from pravega_spark.checks import verify_root
-from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
+from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState, Outstanding
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.recorded_cuts import encode_recorded
 from pravega_spark.streams.maintenance.subscribers import subscribe
@@ -210,10 +211,15 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
         ("delete_reader_group", manager.delete_reader_group, ("never", "s")),
         ("reset", group.reset, (cut,)),
         ("checkpoint", group.checkpoint, ("name",)),
-        ("reader_offline", group.reader_offline, ("reader",)),
+        ("initiate_checkpoint", group.initiate_checkpoint, ("name",)),
+        ("reset_reader_group", group.reset_reader_group, (StreamReaderGroupConfig(False, "s", "a"),)),
+        ("get_reader_group", manager.get_reader_group, ("never", "s")),
+        ("reader_offline", group.reader_offline, ("reader", Position({("s/a", 0): 28}))),
         ("update_retention_stream_cut", manual.update_retention_stream_cut, (cut,)),
-        ("config", lambda *given: StreamReaderGroupConfig(*given[:3], lease=given[3], start=given[4]),
-         (False, "s", "a", 60, cut)),
+        ("config", lambda *given: StreamReaderGroupConfig(
+            *given[:3], lease=given[3], start=given[4], end=given[5], checkpoint_interval=given[6],
+            max_outstanding_checkpoints=given[7],
+        ), (False, "s", "a", 60, cut, StreamCut("s", "a", {0: 56}), 60, 3)),
         ("begin_txn", transactions.begin_txn, ()),
         ("begin_event", manager.begin_event, ("s", "a", "key")),
         ("write_event", writer.write_event, ("event", "key")),
@@ -367,7 +373,10 @@ def test_a_groups_state_is_refused_or_read_back() -> None:
         {"r": GroupReader("t", beat, {})},
     ]
     counts = [0, 0]
-    for field in ("streams", "retention", "lease", "readers", "unassigned", "completed", "future", "checkpoints"):
+    odd += [{"run": Outstanding(None, frozenset({name}), {place: 5})} for name in cast("list[str]", ["r", "nobody", 7])]
+    odd += [{"c": 7}, {"c": "run"}, {"run": (StreamCut("s", "a", {0: 5}),)}, {7: ()}, (StreamCut("s", "a", {0: 5}),)]
+    names = ("streams", "retention", "lease", "readers", "unassigned", "completed", "future", "checkpoints", "starts")
+    for field in (*names, "ends", "interval", "max_outstanding", "outstanding", "runs", "silent"):
         for value in odd:
             state = replace(GROUP, **{field: value})
             try:

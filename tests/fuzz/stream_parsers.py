@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from engine.errors import DataCorruption
-from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState
+from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState, Outstanding
 from pravega_spark.console.arguments import PositionType, SecondsType, StreamNameType
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import parse_seconds, parse_size, parse_time
@@ -74,6 +74,11 @@ GROUP = GroupState(
     readers={"r": GroupReader("token", 7, {_PLACES[0]: 5})},
     unassigned={_PLACES[1]: 0, _PLACES[2]: 9},
     future={GroupSegment("s/b", 7, 0.0, 1.0): frozenset({5, 6})},
+    starts=(StreamCut("s", "a", {0: 3}),),
+    ends={_PLACES[0]: 10},
+    interval=30.0,
+    outstanding={"run": Outstanding("d", frozenset({"r"}), {_PLACES[1]: 0})},
+    silent={"other": (StreamCut("s", "a", {0: 3}),)},
 ).checkpointed("c")
 POINTER = EventPointer("s", "a", segment_id(4, 1), 100, 20)
 EVENTS = b"".join(bytes(4) + len(event).to_bytes(4, "big") + event for event in (b"", b"abc", b"x" * 40, b"yz"))

@@ -2,6 +2,8 @@
 
 from tests.planted import Breakage
 
+_CHECKPOINTS = "tests/client/groups/test_checkpoints.py"
+
 BREAKAGES = [
     Breakage(
         name="empty-part-unchecked",
@@ -569,8 +571,8 @@ BREAKAGES = [
     Breakage(
         name="group-leaves-without-positions",
         file="pravega_spark/client/groups/member.py",
-        old="state.left(self.name, self.token, self.segments.positions))",
-        new="state.left(self.name, self.token))",
+        old="left = {**self.segments.positions, **(positions or {})}",
+        new="left = dict(positions or {})",
         tests=["tests/client/groups/test_group.py::test_multiple_readers_and_a_slice_read_in_part"],
     ),
     Breakage(
@@ -583,6 +585,41 @@ BREAKAGES = [
         ),
         new=("            self.group.check_process()\n            with suppress"),
         tests=["tests/client/groups/test_group.py::test_multiple_readers"],
+    ),
+    Breakage(
+        name="group-gives-back-before-a-checkpoint",
+        file="pravega_spark/client/groups/state.py",
+        old="        if self.next_checkpoint(name) is not None:\n            return self\n        reader = self.readers[name]\n",
+        new="        reader = self.readers[name]\n",
+        tests=["tests/client/groups/test_state.py::test_a_reader_that_is_to_pass_a_checkpoint_keeps_what_it_has"],
+    ),
+    Breakage(
+        name="group-checkpoint-passed-with-slices-out",
+        file="pravega_spark/client/groups/reader.py",
+        old="            if self._at is not None or self._segments.handed_out:\n",
+        new="            if self._at is not None:\n",
+        tests=[f"{_CHECKPOINTS}::test_all_readers_pass_a_checkpoint_and_its_positions_are_those_of_the_event"],
+    ),
+    Breakage(
+        name="group-checkpoint-passed-with-its-event",
+        file="pravega_spark/client/groups/reader.py",
+        old="                self._due = run, name\n                return True\n",
+        new="                self._due = run, name\n                self._member.pass_checkpoint(run)\n                return True\n",
+        tests=[f"{_CHECKPOINTS}::test_a_call_that_was_cancelled_does_not_pass_a_checkpoint"],
+    ),
+    Breakage(
+        name="group-goes-on-after-its-end",
+        file="pravega_spark/client/groups/reader.py",
+        old="        following = {} if ends else followers",
+        new="        following = followers",
+        tests=["tests/client/groups/test_ends.py::test_readers_stop_at_the_ending_cut"],
+    ),
+    Breakage(
+        name="group-reset-leaves-a-subscription",
+        file="pravega_spark/client/groups/group.py",
+        old='        self.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())\n',
+        new="",
+        tests=[f"{_CHECKPOINTS}::test_another_configuration"],
     ),
     Breakage(
         name="dry-run-retention",

@@ -1,6 +1,6 @@
 """The configuration of a reader group: the streams that it reads, and its start position in each.
 
-A configuration has a stream and one scope, and start positions for its own streams only. Others are rejected.
+A configuration has a stream, and start and end positions for its own streams only. Others are rejected.
 """
 
 from __future__ import annotations
@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from pravega_spark.client.groups.state import RetentionType
+from pravega_spark.client.groups.state import MAX_OUTSTANDING, RetentionType
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
-from pravega_spark.streams.reading.stream_position import CutLike, PositionLike, StreamPosition, parse_position
+from pravega_spark.streams.reading.stream_position import (
+    CutLike,
+    PositionLike,
+    StreamPosition,
+    parse_cut,
+    parse_position,
+)
 
 LEAST_LEASE = 1.0
 """Seconds: with less, a slow request could cost a living reader its segments."""
@@ -24,11 +30,16 @@ LEAST_LEASE = 1.0
 class StreamReaderGroupConfig:
     """What a new reader group reads, and from where.
 
-    read_from_tail: start at the tails of the streams instead of their heads. start: cuts to start at, for some or all
-    of the streams, or one place ("earliest", "5 minutes ago", …) for all. retention: whether the group holds back
-    retention of the streams: `none`; `manual`, by the cuts given to `update_retention_stream_cut`; `automatic`, by its
-    positions. lease: seconds (or "2m") without a sign of life after which a reader loses its segments, by default 60,
-    and at least LEAST_LEASE. Raises ValueError without a stream.
+    scope_name, stream_names: the streams; "scope/stream" of one in another scope. read_from_tail: start at the tails of
+    the streams instead of their heads. start: cuts to start at, for some or all of the streams, or one place
+    ("earliest", "5 minutes ago", …) for all. end: cuts at which reading ends, for some or all of the streams.
+    retention: whether the group holds back retention of the streams: `none`; `manual`, by the cuts given to
+    `update_retention_stream_cut`; `automatic`, by its positions. lease: seconds (or "2m") without a sign of life after
+    which a reader loses its segments, by default 60, and at least LEAST_LEASE. checkpoint_interval: seconds (or "30s")
+    between automatic checkpoints; by default there are none. max_outstanding_checkpoints: how many checkpoints the
+    group may wait for, by default 3.
+
+    Configurations are equal if they say the same. Raises ValueError without a stream.
     """
 
     def __init__(
@@ -39,6 +50,9 @@ class StreamReaderGroupConfig:
         retention: RetentionType = "none",
         lease: DurationLike | None = None,
         start: PositionLike | Sequence[CutLike] = (),
+        end: CutLike | Sequence[CutLike] = (),
+        checkpoint_interval: DurationLike | None = None,
+        max_outstanding_checkpoints: int = MAX_OUTSTANDING,
     ) -> None:
         if not stream_names:
             raise ValueError(  # at its end the words of `pravega_client`
@@ -51,9 +65,19 @@ class StreamReaderGroupConfig:
                 f"lease must be at least {LEAST_LEASE:g} seconds, not {lease!r}: a reader gives a sign of life, "
                 "which is an append, three times in a lease"
             )
+        interval = None if checkpoint_interval is None else parse_seconds(checkpoint_interval)
+        if interval is not None and not interval > 0:
+            raise ValueError(f"checkpoint_interval must be above 0, not {checkpoint_interval!r}")
+        if max_outstanding_checkpoints < 1:
+            raise ValueError(  # at its end Pravega's message
+                f"max_outstanding_checkpoints must be at least 1, not {max_outstanding_checkpoints!r} (Outstanding "
+                "checkpoint request should be greater than zero)"
+            )
         scope = validate_scope_name(scope_name)
         self.read_from_tail = read_from_tail
-        self.streams = tuple(dict.fromkeys(f"{scope}/{validate_stream_name(name)}" for name in stream_names))
+        self.streams = tuple(dict.fromkeys(_qualified(scope, name) for name in stream_names))
+        self.checkpoint_interval = interval
+        self.max_outstanding_checkpoints = max_outstanding_checkpoints
         self.retention = retention
         self.lease = seconds
         several = isinstance(start, Sequence) and not isinstance(start, str)
@@ -63,9 +87,29 @@ class StreamReaderGroupConfig:
         everywhere = [place for place in places if not isinstance(place, StreamCut)]
         self.start: dict[str, StreamPosition] = dict.fromkeys(self.streams, everywhere[0]) if everywhere else {}
         self.start |= {f"{cut.scope}/{cut.stream}": cut for cut in cuts}
-        foreign = sorted(set(self.start) - set(self.streams))
+        several = isinstance(end, Sequence) and not isinstance(end, str)
+        ends = map(parse_cut, cast("Sequence[CutLike]", end if several else [end]))
+        self.end = {f"{cut.scope}/{cut.stream}": cut for cut in ends if cut != UNBOUNDED}
+        foreign = sorted({*self.start, *self.end} - set(self.streams))
         if foreign:
             raise InvalidStreamCut(f"the stream cut belongs to {foreign[0]}, but the group reads {self.streams}")
+
+        for key, cut in self.end.items():
+            first = self.start.get(key)
+            if isinstance(first, StreamCut) and not first.precedes(cut):
+                raise InvalidStreamCut(f"the end {cut} lies before the start {first}")
+
+    def _key(self) -> tuple[object, ...]:
+        """What makes it equal to others."""
+        cuts = tuple(frozenset(cuts.items()) for cuts in (self.start, self.end))
+        limits = self.lease, self.checkpoint_interval, self.max_outstanding_checkpoints
+        return self.read_from_tail, frozenset(self.streams), self.retention, cuts, limits
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamReaderGroupConfig) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
     def to_str(self) -> str:
         """The configuration as text."""
@@ -74,6 +118,16 @@ class StreamReaderGroupConfig:
 
     def __repr__(self) -> str:
         return f"StreamReaderGroupConfig({self.to_str()!r})"
+
+
+def _qualified(scope: str, name: str) -> str:
+    """The "scope/stream" of a stream's name, which may have a scope of its own."""
+    own, slash, stream = name.rpartition("/")
+    return (
+        f"{validate_scope_name(own)}/{validate_stream_name(stream)}"
+        if slash
+        else f"{scope}/{validate_stream_name(name)}"
+    )
 
 
 @checks_parameters()

@@ -9,19 +9,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import encoded
 from engine.root import Root
+from pravega_spark.client.groups.checkpoint_futures import CheckpointFutures
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.entry import GroupEntry
+from pravega_spark.client.groups.event_read import Position
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader
-from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline, SetBack, places
+from pravega_spark.client.groups.state import (
+    MAX_OUTSTANDING,
+    GroupSegment,
+    GroupState,
+    ReaderOffline,
+    SetBack,
+    places,
+)
 from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamError, StreamNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, parse_seconds, parse_size
@@ -41,6 +53,13 @@ from pravega_spark.streams.reading.stream_position import (
 logger = logging.getLogger(__name__)
 
 
+class SegmentDistribution(NamedTuple):
+    """How the segments of a group are shared: their number by reader, and how many have no reader now."""
+
+    readers: dict[str, int]
+    unassigned: int
+
+
 @checks_parameters(but=("create", "delete", "names", "__init__"))
 class StreamReaderGroup(OpenGroup):
     """A reader group. Made by `StreamManager.create_reader_group`, which also closes it. Thread-safe.
@@ -53,6 +72,7 @@ class StreamReaderGroup(OpenGroup):
         super().__init__(root, scope, name, clock)
         self._lock = threading.Lock()
         self._readers: list[StreamReader] = []
+        self._waiting = CheckpointFutures(self)
 
     @classmethod
     def create(
@@ -65,18 +85,33 @@ class StreamReaderGroup(OpenGroup):
         """
         group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
         state = group.entry.read()[0] or group.entry.create(group._begun(config))
+        ends = {(key.stream, key.id): offset for key, offset in state.ends.items()}
+        given = {(key, number): offset for key, cut in config.end.items() for number, offset in cut.positions.items()}
         if (
             set(state.streams) != set(config.streams)
             or config.retention not in ("none", state.retention)
             or config.lease not in (None, state.lease)
+            or config.checkpoint_interval not in (None, state.interval)
+            or config.max_outstanding_checkpoints not in (MAX_OUTSTANDING, state.max_outstanding)
+            or (given and given != ends)
         ):
+            interval = f"an interval of {state.interval} s" if state.interval is not None else "no interval"
             raise StreamError(
                 f"reader group {group.entry.key} exists already, with streams {', '.join(state.streams)}, retention "
-                f"{state.retention!r} and a lease of {state.lease} s. Use the same, or delete the group first"
+                f"{state.retention!r}, a lease of {state.lease} s, {interval} of checkpoints, at most "
+                f"{state.max_outstanding} of them outstanding, and {'ends' if ends else 'no ends'}. Use the same, give "
+                "it the new configuration by reset_reader_group, or delete the group first"
             )
         state = group._placed(state)
         if state.retention != "none":
             group.subscriptions.begin(state)
+        return group
+
+    @classmethod
+    def open(cls, root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> StreamReaderGroup:
+        """An existing group. Raises GroupNotFound."""
+        group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
+        group._placed(group.entry.state())
         return group
 
     def _placed(self, state: GroupState) -> GroupState:
@@ -105,11 +140,16 @@ class StreamReaderGroup(OpenGroup):
         state = GroupState(config.streams, config.retention)
         if config.lease is not None:
             state = replace(state, lease=float(config.lease))
+        interval = None if config.checkpoint_interval is None else float(config.checkpoint_interval)
+        state = replace(state, interval=interval, max_outstanding=config.max_outstanding_checkpoints)
         for key in config.streams:
             snapshot = self.stream(key).snapshot()
             cut = cut_at(config.start.get(key, "tail" if config.read_from_tail else "head"), snapshot)
             state = state.reset(key, _start(snapshot, cut))
-        return state
+            if (end := config.end.get(key)) is not None:
+                snapshot.ranges(cut, end)  # raises InvalidStreamCut unless it lies after the start
+                state = replace(state, ends={**state.ends, **_start(snapshot, end)})
+        return replace(state, starts=state.cuts())
 
     @staticmethod
     def delete(root: Root, scope: str, name: str) -> None:
@@ -156,21 +196,30 @@ class StreamReaderGroup(OpenGroup):
             self._readers.append(reader)
         return reader
 
-    def reader_offline(self, reader_name: str) -> None:
-        """Take a reader offline: other readers continue from its recorded positions. Does nothing if it is offline
-        already.
+    def reader_offline(self, reader_name: str, position: Position | None = None) -> None:
+        """Take a reader offline: other readers continue from its recorded positions, or from `position`, which
+        `read_next_event` returned. Does nothing if it is offline already.
 
-        For a reader whose process has ended. A running reader notices within seconds.
+        For a reader whose process has ended. A running reader notices within seconds. Raises InvalidStreamCut for a
+        position at which no event begins.
         """
+        at = None if position is None else self.positions_at(position)
         with self._lock:
             mine = [reader for reader in self._readers if reader.name == reader_name and not reader.offline]
         for reader in mine:
-            reader.reader_offline()
-        self.entry.change(lambda state: state.left(reader_name))
+            reader.leave(at)
+        self.entry.change(lambda state: state.left(reader_name, positions=at))
 
     def online_readers(self) -> list[str]:
         """The names of the online readers (Pravega: list_readers)."""
         return sorted(self.entry.state().readers)
+
+    def segment_distribution(self) -> SegmentDistribution:
+        """How many segments each online reader has, and how many have no reader (Pravega:
+        getReaderSegmentDistribution)."""
+        state = self.entry.state()
+        counts = {name: len(reader.positions) for name, reader in sorted(state.readers.items())}
+        return SegmentDistribution(counts, len(state.unassigned))
 
     def close(self) -> None:
         """Take the readers that this object created offline, and end its threads. Raises the first of their errors."""
@@ -182,6 +231,7 @@ class StreamReaderGroup(OpenGroup):
                 except Exception as error:
                     failures.append(error)
             self.end_threads()
+            self._waiting.close()
         if failures:
             raise failures[0]
 
@@ -209,22 +259,72 @@ class StreamReaderGroup(OpenGroup):
         return _by_stream(state.checkpoints[name])
 
     def checkpoints(self) -> dict[str, dict[str, StreamCut]]:
-        """The stored checkpoints, oldest first."""
+        """The stored checkpoints, oldest first, those by `checkpoint` and those that readers passed."""
         return {name: _by_stream(cuts) for name, cuts in self.entry.state().checkpoints.items()}
 
-    def reset(self, cuts: Mapping[str, PositionLike] | PositionLike) -> None:
-        """Continue reading elsewhere: at a cut, at several by "scope/stream" as `checkpoint` returns them, or at
-        another position, such as "earliest" or "1 h ago", in all streams.
+    def initiate_checkpoint(self, name: str) -> Future[dict[str, StreamCut]]:
+        """Have all online readers pass a checkpoint: each gets its event between two slices, and the positions at which
+        they pass it are one cut of each stream.
 
-        Slices of these streams end within seconds. Raises InvalidStreamCut.
+        The future completes with these, which the group also keeps, as `checkpoint` does. It fails with
+        CheckpointFailed if the checkpoint is cancelled or the group is reset. It is checked every half second; in an
+        event loop, await `asyncio.wrap_future(future)`. While the group waits for a checkpoint of this name, another
+        call waits for the same one. Raises TooManyCheckpoints. (Pravega: initiateCheckpoint.)
         """
-        streams = self.entry.state().streams
-        starts = _starts(cuts, streams)
-        foreign = sorted(set(starts) - set(streams))
-        if foreign:
-            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {foreign[0]}")
-        snapshots = {key: self.stream(key).snapshot() for key in starts}
-        found = {key: _start(snapshots[key], cut_at(place, snapshots[key])) for key, place in starts.items()}
+        encoded(name, "checkpoint")
+        return self._initiated(name)
+
+    def generate_stream_cuts(self) -> Future[dict[str, StreamCut]]:
+        """The positions of the group, as all online readers pass a silent checkpoint, for which they get no event.
+
+        Unlike `stream_cuts` it has what they have read and not recorded. (Pravega: generateStreamCuts.) See
+        `initiate_checkpoint`.
+        """
+        return self._initiated(None)
+
+    def _initiated(self, name: str | None) -> Future[dict[str, StreamCut]]:
+        self.check_process()
+        run = uuid.uuid4().hex
+        state = self.entry.change(lambda state: state.initiated(run, name))
+        for reader in list(self._readers):
+            reader.look_soon()
+        run = state.run_of(name) or run
+        if run in state.runs.values():
+            self.subscriptions.release_checkpoint(state)  # without readers it is complete
+        return self._waiting.of(run, name or "of generate_stream_cuts", state)
+
+    def outstanding_checkpoints(self) -> dict[str, list[str]]:
+        """The checkpoints that the group waits for, oldest first, with the readers that have not passed them."""
+        found = self.entry.state().outstanding.values()
+        return {each.name: sorted(each.waiting) for each in found if each.name is not None}
+
+    def cancel_outstanding_checkpoints(self) -> None:
+        """Cancel the checkpoints that the group waits for: their futures fail, and readers get no event for them."""
+        self.check_process()
+        self.entry.change(lambda state: state.without_outstanding())
+        for reader in list(self._readers):
+            reader.look_soon()
+
+    def reset_reader_group(self, config: StreamReaderGroupConfig) -> None:
+        """Give the group another configuration: other streams, starts, ends, retention, lease, or checkpoints.
+
+        It begins as a new group does, without checkpoints. Its readers stay online: their slices end within seconds.
+        (Pravega: resetReaderGroup.) Raises StreamNotFound, InvalidStreamCut.
+        """
+        begun = self._begun(config)
+        if begun.retention != "none":  # first, so that retention keeps what will be read
+            self.subscriptions.begin(begun, restart=True)
+        self.entry.change(lambda state: state.restarted(begun))
+        self.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())
+
+    def reset(self, cuts: Mapping[str, PositionLike] | PositionLike | None = None) -> None:
+        """Continue reading elsewhere: at a cut, at several by "scope/stream" as `checkpoint` returns them, or at
+        another position, such as "earliest" or "1 h ago", in all streams. By default at the last checkpoint, or where
+        the group began if there is none.
+
+        Slices of these streams end within seconds, and outstanding checkpoints are cancelled. Raises InvalidStreamCut.
+        """
+        found = self._reset_positions(cuts)
 
         def step(state: GroupState) -> GroupState:
             for key, positions in found.items():
@@ -235,6 +335,35 @@ class StreamReaderGroup(OpenGroup):
         if state.retention == "automatic":
             self.subscriptions.begin(state, restart=True)  # first, so that retention keeps what will be read again
         self.entry.change(step)
+
+    def planned_reset(self, cuts: Mapping[str, PositionLike] | PositionLike | None = None) -> dict[str, StreamCut]:
+        """The cuts to which `reset` would go. Raises what that raises."""
+        return {key: _cut_of(key, positions) for key, positions in self._reset_positions(cuts).items()}
+
+    def _reset_positions(
+        self, cuts: Mapping[str, PositionLike] | PositionLike | None
+    ) -> dict[str, dict[GroupSegment, int]]:
+        """The positions to which a reset goes, by stream."""
+        self.check_process()
+        known = self.entry.state()
+        streams = known.streams
+        if cuts is None:
+            cuts = _by_stream(known.restart_cuts())
+            if not cuts:
+                raise ValueError(
+                    f"reader group {self.entry.key} was made by an earlier version, which did not keep where it began, "
+                    "and has no checkpoint: give cuts, or a place as 'earliest'"
+                )
+        starts = _starts(cuts, streams)
+        foreign = sorted(set(starts) - set(streams))
+        if foreign:
+            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {foreign[0]}")
+        snapshots = {key: self.stream(key).snapshot() for key in starts}
+        found = {key: _start(snapshots[key], cut_at(place, snapshots[key])) for key, place in starts.items()}
+        for key, positions in found.items():
+            if (end := _end(known, key)) is not None:
+                snapshots[key].ranges(_cut_of(key, positions), end)  # raises InvalidStreamCut if it lies before
+        return found
 
     def update_retention_stream_cut(self, cut: CutLike) -> None:
         """Let retention truncate a stream up to this cut, for a group with manual retention.
@@ -252,8 +381,9 @@ class StreamReaderGroup(OpenGroup):
     def unread_bytes(self) -> int:
         """LazyPayload bytes after the recorded positions, event headers included (Pravega:
         ReaderGroupMetrics.unreadBytes)."""
-        cuts = _by_stream(self._recorded().cuts())
-        return sum(self.stream(key).query(partial(_unread, cut)) for key, cut in cuts.items())
+        state = self._recorded()
+        cuts = _by_stream(state.cuts())
+        return sum(self.stream(key).query(partial(_unread, cut, _end(state, key))) for key, cut in cuts.items())
 
     def _recorded(self) -> GroupState:
         """The state, after all readers of this process have recorded their positions."""
@@ -311,6 +441,18 @@ def _start(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
     return places(snapshot.record.history, cut)
 
 
-def _unread(cut: StreamCut, snapshot: Snapshot) -> int:
-    found, _ = snapshot.available(snapshot.ranges(cut, snapshot.tail_cut()), fail_on_data_loss=False)
+def _cut_of(stream: str, positions: Mapping[GroupSegment, int]) -> StreamCut:
+    scope, _, name = stream.partition("/")
+    return StreamCut(scope, name, {key.id: offset for key, offset in positions.items()})
+
+
+def _end(state: GroupState, stream: str) -> StreamCut | None:
+    """Where the group ends in a stream."""
+    found = {key: offset for key, offset in state.ends.items() if key.stream == stream}
+    return _cut_of(stream, found) if found else None
+
+
+def _unread(cut: StreamCut, end: StreamCut | None, snapshot: Snapshot) -> int:
+    ranges = snapshot.ranges(cut, snapshot.tail_cut() if end is None else end)
+    found, _ = snapshot.available(ranges, fail_on_data_loss=False)
     return sum(high - low for low, high in found.values())

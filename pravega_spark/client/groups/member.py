@@ -6,6 +6,9 @@ nothing for the time of the lease, and share its segments. Such a zombie records
 lease may have expired, by its own clock and counted from before it last recorded, it reads the group's state before it
 delivers another event. While the program works on a slice, the reader still releases segments to readers that joined,
 which is no sign of life.
+
+A reader passes a checkpoint of the group when the program has returned all its slices and has been given the
+checkpoint's event: at the positions that it has then. Until then it takes, returns and completes no segment.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 
 from chunkstore import StorageError
@@ -21,7 +25,7 @@ from pravega_spark.client.groups.entry import GroupNotFound, Step
 from pravega_spark.client.groups.leases import Leases
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import ReaderSegments
-from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline
+from pravega_spark.client.groups.state import AUTOMATIC, GroupSegment, GroupState, ReaderOffline
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +54,12 @@ class Member:
         self._delayed = threading.Event()
         self._sharing = threading.Event()
         joined = group.entry.change(lambda state: state.joined(name, self.token).balanced(name))
-        self._lease = joined.lease
-        self._refresh = min(REFRESH, self._lease / 3)
+        self.checkpoint: tuple[str, str | None] | None = None
+        """The run and the name of the checkpoint that it is to pass next; without a name it is silent."""
+        self.read_completely = False
+        """Whether the group has nothing left to read."""
+        self.ends: Mapping[GroupSegment, int] = {}
+        self._checkpointed = group.clock()  # when it last came to a checkpoint
         self._adopt(joined, set())
 
     def __repr__(self) -> str:
@@ -88,6 +96,11 @@ class Member:
             self._lose_all()
             raise ReaderOffline(self.name) from None
         self._looked = now
+        self._know(state)
+        if self._checkpoint_due(state, now):
+            run = uuid.uuid4().hex
+            self._checkpointed = now
+            state = self.record(lambda state: _with_automatic(state, run))
         if (
             now - self._heard >= self._lease / 3
             or (now - self._heard >= self._refresh and self.segments.positions != self._recorded)
@@ -97,6 +110,19 @@ class Member:
         ):
             state = self.record()
         self.group.subscriptions.release_if_due(state)
+
+    def _checkpoint_due(self, state: GroupState, now: float) -> bool:
+        return state.interval is not None and not state.outstanding and now - self._checkpointed >= state.interval
+
+    def look_soon(self) -> None:
+        """Read the group's state at the reader's next call. Needs no lock."""
+        self._looked = float("-inf")
+
+    def pass_checkpoint(self, run: str) -> None:
+        """Pass a checkpoint at the positions that the reader has. Raises ReaderOffline."""
+        state = self.record(lambda state: state.passed(self.name, self.token, run))
+        if run in state.runs.values():  # this was the last reader
+            self.group.subscriptions.release_checkpoint(state)
 
     def record(self, more: Step = lambda state: state) -> GroupState:
         """Update the group's state: positions, a step, and the fair share. Raises ReaderOffline."""
@@ -140,10 +166,24 @@ class Member:
         state = self.group.entry.change(step)
         if state.readers[self.name].positions.keys() < kept:
             self._adopt(state, kept)
+        self._know(state)
 
     def _adopt(self, state: GroupState, kept: set[GroupSegment]) -> None:
         self.segments.adopt(state.readers[self.name].positions, kept)
         self._recorded = dict(self.segments.positions)
+        self._know(state)
+
+    def _know(self, state: GroupState) -> None:
+        """Keep what the reader needs of the group's state. Slices end if it is to pass a checkpoint."""
+        self._lease = state.lease
+        self._refresh = min(REFRESH, self._lease / 3)
+        self.read_completely = state.read_completely
+        self.ends = state.ends
+        run = state.next_checkpoint(self.name)
+        self.checkpoint = None if run is None else (run, state.outstanding[run].name)
+        if self.checkpoint is not None:
+            self._checkpointed = self.group.clock()
+            self.segments.stop_handed_out()
 
     def _lose_all(self) -> None:
         self.offline = True
@@ -151,15 +191,17 @@ class Member:
 
     # --- which acquire the lock -----------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Leave the group. Does nothing the second time."""
+    def leave(self, positions: Mapping[GroupSegment, int] | None = None) -> None:
+        """Leave the group, at these positions in segments of the reader instead of its own. Does nothing the second
+        time."""
         with self.lock:
             if self.offline:
                 return
             self.group.check_process()
             self.segments.take_back_returned()
             with suppress(GroupNotFound):
-                self.group.entry.change(lambda state: state.left(self.name, self.token, self.segments.positions))
+                left = {**self.segments.positions, **(positions or {})}
+                self.group.entry.change(lambda state: state.left(self.name, self.token, left))
             self._lose_all()
 
     def record_returned(self) -> None:
@@ -241,3 +283,8 @@ class Member:
 
     def _warn_of(self, error: Exception) -> None:
         logger.warning("%s could not record its positions: %s", repr(self), str(error))  # the next call retries
+
+
+def _with_automatic(state: GroupState, run: str) -> GroupState:
+    """With an automatic checkpoint, unless another reader was faster."""
+    return state if state.outstanding else state.initiated(run, f"{AUTOMATIC}{run[:12]}")

@@ -10,12 +10,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from engine.ownership import Owner
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupEntry
+from pravega_spark.client.groups.event_read import Position
+from pravega_spark.client.groups.state import GroupSegment
 from pravega_spark.client.groups.subscriptions import Subscriptions
-from pravega_spark.errors import Closed
+from pravega_spark.errors import Closed, InvalidStreamCut
+from pravega_spark.segment_ids import segment_label
+from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
 
 THREADS = 8
@@ -38,6 +43,17 @@ class OpenGroup:
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
         self._timers: set[threading.Timer] = set()
+
+    def positions_at(self, position: Position) -> dict[GroupSegment, int]:
+        """A reader's position, by the group's segments; those that the group has completed are left out. Raises
+        InvalidStreamCut if no event begins there."""
+        found = {}
+        for segment in self.entry.state().positions():
+            offset = position.offsets.get((segment.stream, segment.id))
+            if offset is not None:
+                self.stream(segment.stream).query(partial(_check_boundary, segment, offset))
+                found[segment] = offset
+        return found
 
     def stream(self, key: str) -> Stream:
         """A stream by its "scope/stream"."""
@@ -82,3 +98,14 @@ class OpenGroup:
         self._owner.check()
         if self._closed:
             raise Closed(f"this object of reader group {self.entry.key}", "open the group again by create_reader_group")
+
+
+def _check_boundary(segment: GroupSegment, offset: int, snapshot: Snapshot) -> None:
+    """Raise InvalidStreamCut unless an event begins, or the segment ends, at an offset that still exists."""
+    if segment.id not in snapshot.record.history.segments:
+        return  # truncated: its readers continue at the head
+    known = snapshot.segments.segment(segment.id)
+    if offset > known.length or (offset > known.start_offset and not snapshot.segments.is_boundary(segment.id, offset)):
+        raise InvalidStreamCut(
+            f"position: no event of segment {segment_label(segment.id)} of {segment.stream} begins at offset {offset}"
+        )

@@ -2,24 +2,31 @@
 
 Events are delivered at least once, and those of a routing key in order: a segment is read from its position in the
 group's state, and its successors once the group assigns them.
+
+Before a checkpoint of the group the reader gives out no more slices until the program has returned those that it has.
+Then the program gets the event of the checkpoint, and the next call records that the reader has passed it: only then is
+it certain that the program has dealt with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from engine.containers.container import Container
 from engine.errors import SegmentNotFound, SegmentTruncated
+from pravega_spark.client.groups.event_read import EventRead, Position
 from pravega_spark.client.groups.events import read_slice
 from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
-from pravega_spark.client.groups.state import GroupSegment, GroupState, followers, places
-from pravega_spark.errors import StreamError, StreamRecreated, TruncatedData
+from pravega_spark.client.groups.state import GroupSegment, GroupState, SegmentNotHeld, followers, places
+from pravega_spark.errors import StreamError, StreamNotFound, StreamRecreated, TruncatedData
 from pravega_spark.parameters import checks_parameters
+from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
@@ -67,6 +74,9 @@ class StreamReader:
         self._streams: dict[str, Stream] = {}
         self._records: dict[str, StreamRecord] = {}  # the states of its streams at the last fresh read
         self._lost: deque[TruncatedData] = deque()  # to be raised to the user
+        self._due: tuple[str, str] | None = None  # run and name of the checkpoint whose event comes next
+        self._at: str | None = None  # the run of the checkpoint whose event the program has
+        self._current: tuple[GroupSegment, SegmentSlice, dict[GroupSegment, int]] | None = None  # of read_next_event
 
     def __repr__(self) -> str:
         return repr(self._member)
@@ -86,6 +96,10 @@ class StreamReader:
         A slice is returned by `release_segment`, by dropping it, or by calling this method again once all its events
         were read; until then its segment gives no more events. Cancelling a call loses nothing.
 
+        A slice with a `checkpoint_name` has no events: it is the event of a checkpoint, which the reader passes by the
+        next call. It comes when the program has returned all slices, which end early for it. A slice with
+        `is_read_completed` comes at once when the group has nothing left to read.
+
         Raises ReaderOffline; TruncatedData once if unread events were truncated, and the next call continues after
         them; StreamRecreated if a stream was deleted and another has its name: reset the group; StreamNotFound,
         DataCorruption, StorageError.
@@ -93,17 +107,60 @@ class StreamReader:
         self._member.check_online()
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
-        fresh = True
+        fresh, passed = True, self._at
         while True:
-            await loop.run_in_executor(self.group.pool(), self._advance, fresh)
-            with suppress(IndexError):
-                made = self._segments.hand_out(self.group.clock() + self._slice_time)
-                self._member.share_soon()
+            await loop.run_in_executor(self.group.pool(), self._advance, fresh, passed)
+            if (made := self._handed_out()) is not None:
                 return made
             if loop.time() >= until:
-                return SegmentSlice(self._member, OpenSpan(0, 0), iter(()))
-            await asyncio.sleep(min((each.due_in(POLL) for each in self._containers()), default=POLL))
+                return self._empty()
+            await asyncio.sleep(self._pause())
             fresh = False
+
+    def get_segment_slice(self, timeout: DurationLike | None = None) -> SegmentSlice:
+        """The same as `get_segment_slice_async`, without an event loop: waits up to `timeout` (a second; or "10s") for
+        events. Raises what that raises."""
+        return self._next_slice(PATIENCE if timeout is None else parse_seconds(timeout))
+
+    def _next_slice(self, patience: float) -> SegmentSlice:
+        self._member.check_online()
+        until = time.monotonic() + patience
+        fresh, passed = True, self._at
+        while True:
+            self._advance(fresh, passed)
+            if (made := self._handed_out()) is not None:
+                return made
+            if (rest := until - time.monotonic()) <= 0:
+                return self._empty()
+            time.sleep(min(self._pause(), rest))
+            fresh = False
+
+    def read_next_event(self, timeout: DurationLike | None = None) -> EventRead:
+        """The next event, or checkpoint, of the reader; without an event if there is none for `timeout` (a second; or
+        "10s"). (Pravega: readNextEvent.)
+
+        Events are recorded as read when the reader records its positions, within seconds after the slice that they come
+        from is finished, and when it passes a checkpoint or leaves. One thread may call it at a time. Raises what
+        `get_segment_slice_async` raises.
+        """
+        patience = PATIENCE if timeout is None else parse_seconds(timeout)
+        while True:
+            if self._current is not None:
+                segment, piece, held = self._current
+                with self._member.lock:  # a checkpoint ends the slice
+                    self._member.check_online()
+                    self._member.sync_if_due()
+                if (event := next(piece, None)) is not None:
+                    return EventRead(event, held, (segment, piece.span.position))
+                self._current = None
+                if not piece.span.lost:
+                    piece.span.returned = True
+            piece = self._next_slice(patience)
+            held = self._segments.reached()
+            if piece.span.end == 0:
+                return EventRead(None, held, None, piece.checkpoint_name, piece.is_read_completed)
+            assert piece.segment is not None
+            self._current = piece.segment, piece, held
 
     def release_segment(self, slice: SegmentSlice) -> None:
         """Return a slice: its unread events are read again by the next reader of the segment.
@@ -122,23 +179,91 @@ class StreamReader:
         """Leave the group. Other readers read unreleased events again. Does nothing the second time."""
         self._member.leave()
 
+    def position(self) -> Position:
+        """The position after the events that were taken so far, released or not."""
+        with self._member.lock:
+            return Position.of(self._segments.reached())
+
+    def close_at(self, position: Position) -> None:
+        """Leave the group at a position that `read_next_event` returned: other readers continue there.
+
+        It may lie before what the reader has recorded, and after it. Does nothing if the reader is offline. (Pravega:
+        closeAt.)
+
+        Raises InvalidStreamCut if no event begins there.
+        """
+        if not self.offline:
+            self.leave(self.group.positions_at(position))
+
+    def leave(self, at: Mapping[GroupSegment, int] | None) -> None:
+        """Leave the group, at these positions instead of the recorded ones."""
+        self._member.leave(at)
+
+    def look_soon(self) -> None:
+        """Read the group's state at the next call."""
+        self._member.look_soon()
+
     def record(self) -> None:
         """Record the released positions in the group. Raises ReaderOffline."""
         self._member.record_returned()
 
     # --- reading -----------------------------------------------------------------------------------------------
 
-    def _advance(self, fresh: bool) -> None:
+    def _handed_out(self) -> SegmentSlice | None:
+        """What `_advance` has made: the event of a checkpoint, a slice, or the end of all streams."""
+        if self._due is not None:
+            (self._at, name), self._due = self._due, None
+            return SegmentSlice(self._member, OpenSpan(0, 0), iter(()), checkpoint_name=name)
+        if self._member.checkpoint is not None:
+            return None
+        with suppress(IndexError):
+            made = self._segments.hand_out(self.group.clock() + self._slice_time)
+            self._member.share_soon()
+            return made
+        return self._empty() if self._member.read_completely else None
+
+    def _empty(self) -> SegmentSlice:
+        completed = self._member.read_completely and self._member.checkpoint is None
+        return SegmentSlice(self._member, OpenSpan(0, 0), iter(()), is_read_completed=completed)
+
+    def _pause(self) -> float:
+        """Seconds until the next poll."""
+        return min((each.due_in(POLL) for each in self._containers()), default=POLL)
+
+    def _pass_checkpoints(self, passed: str | None) -> bool:
+        """Whether a checkpoint stops the reader: its event comes next, or when the program has returned its slices.
+
+        passed: the checkpoint whose event the program had when it made this call.
+        """
+        self._segments.take_back_done()
+        if passed is not None and passed == self._at:
+            self._member.pass_checkpoint(passed)
+            self._at = None
+        self._member.sync_if_due()
+        while (checkpoint := self._member.checkpoint) is not None:
+            self._segments.stop_handed_out()
+            run, name = checkpoint
+            if self._at is not None or self._segments.handed_out:
+                return True
+            if name is not None:
+                self._due = run, name
+                return True
+            self._member.pass_checkpoint(run)
+        self._due = None  # one that was cancelled
+        return False
+
+    def _advance(self, fresh: bool, passed: str | None) -> None:
         """Make a slice, if there are events. fresh: by the current state of streams and group; otherwise by polls that
-        readers of this process share, which cost nothing while the stream is idle."""
+        readers of this process share, which cost nothing while the stream is idle. passed: see
+        `_pass_checkpoints`."""
         with self._member.lock:
             self._member.check_online()
             if self._lost:
                 raise self._lost.popleft()
+            if self._pass_checkpoints(passed):
+                return
             if self._segments.ready:
                 return
-            self._segments.take_back_done()
-            self._member.sync_if_due()
             if not fresh:
                 for container in self._containers():
                     container.look(POLL)
@@ -149,7 +274,21 @@ class StreamReader:
                 raise self._lost.popleft()
             if not made:
                 self._member.sync()
-                self._read(fresh=False)  # segments that were just assigned
+                if not self._pass_checkpoints(None) and not self._read(fresh=False):  # segments that were just assigned
+                    self._check_end()
+
+    def _check_end(self) -> None:
+        """Raise StreamRecreated if the group has read a stream to its end, and another has its name now."""
+        if not self._member.read_completely:
+            return
+        state, recreated = self.group.entry.state(), list[str]()
+        for key in state.streams:
+            with suppress(StreamNotFound):  # a stream that was read completely may be deleted
+                record = self._stream(key).snapshot().record
+                if former_segments(record, (segment.id for segment in state.positions(key))):
+                    recreated.append(key)
+        if recreated:
+            raise StreamRecreated(recreated[0])
 
     def _read(self, fresh: bool) -> bool:
         """Make a slice of a segment that has events, by the state known to this process or, with `fresh`, the current
@@ -195,18 +334,31 @@ class StreamReader:
                 self._skip_truncated(self._stream(segment.stream))
             return False
         known = snapshot.segments.segment(segment.id)
-        if known.start_offset <= position < known.length:
-            return self._fetch(segment, snapshot, position, known.length)
+        limit = min(known.length, self._member.ends.get(segment, known.length))
+        if known.start_offset <= position < limit:
+            return self._fetch(segment, snapshot, position, limit)
         if not fresh:
             return False
-        if position < known.start_offset:
-            self._segments.positions[segment] = known.start_offset
+        if position < known.start_offset and position < limit:
+            self._segments.positions[segment] = min(known.start_offset, limit)
             raise TruncatedData(segment.stream, segment.id, position, known.start_offset)
         if position > known.length:
             return self._refuse(segment, position, f"which ends at {known.length}")
-        if following := followers(snapshot.record.history, segment.stream, segment.id):
-            self._member.record(lambda state: state.ended(self.name, self._member.token, segment, following))
+        self._complete(segment, position, snapshot.record)
         return False
+
+    def _complete(self, segment: GroupSegment, position: int, record: StreamRecord) -> None:
+        """Record that a segment was read to its end, if it has one: successors, an end of the group, or the end of a
+        sealed stream."""
+        end = self._member.ends.get(segment)
+        ends = end is not None and position >= end
+        following = {} if ends else followers(record.history, segment.stream, segment.id)
+        if not (ends or following or record.sealed):
+            return
+        try:
+            self._member.record(lambda state: state.ended(self.name, self._member.token, segment, following))
+        except SegmentNotHeld:
+            self._member.sync()  # the group was reset meanwhile
 
     def _refuse(self, segment: GroupSegment, position: int, why: str) -> bool:
         """Raise the error for a position that was lost in a restore if no restored position is known (P4), unless the
@@ -231,7 +383,7 @@ class StreamReader:
             if self._slice_events is not None:
                 end = min(end, snapshot.segments.offset_of_event(segment.id, position, self._slice_events))
             events = read_slice(snapshot, segment.id, position, end)
-            self._segments.put(segment, SegmentSlice(self._member, OpenSpan(position, end), events))
+            self._segments.put(segment, SegmentSlice(self._member, OpenSpan(position, end), events, segment))
             return True
         return False
 

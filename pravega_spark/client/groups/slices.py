@@ -19,10 +19,11 @@ from pravega_spark.client.groups.state import GroupSegment
 class OpenSpan:
     """The part of a segment in an outstanding slice: how far its events were taken, and whether it was returned.
 
-    until: when it ends (seconds of the group's clock), counted from when it was handed out.
+    until: when it ends (seconds of the group's clock), counted from when it was handed out. stop: the slice is to end
+    before its next event, as the reader is to pass a checkpoint; stopped: it has ended for that.
     """
 
-    __slots__ = ("end", "expired", "lost", "position", "returned", "start", "until")
+    __slots__ = ("end", "expired", "lost", "position", "returned", "start", "stop", "stopped", "until")
 
     def __init__(self, start: int, end: int) -> None:
         self.start = self.position = start
@@ -31,6 +32,8 @@ class OpenSpan:
         self.expired = False
         self.returned = False
         self.lost = False
+        self.stop = False
+        self.stopped = False
 
 
 class SliceOwner(Protocol):
@@ -44,22 +47,45 @@ class SliceOwner(Protocol):
 class SegmentSlice:
     """Consecutive events of a segment: an iterator of Event. Made by a reader; empty if there were no events.
 
-    It ends early after the reader's `slice_time`: the next slice begins with the next event. It also ends early if the
-    group was reset meanwhile, or the segment truncated: these events are delivered again, or are gone. Iterating raises
-    ReaderOffline when the reader has lost its segments.
+    It ends early after the reader's `slice_time`, and when the reader is to pass a checkpoint: the next slice begins
+    with the next event. It also ends early if the group was reset meanwhile, or the segment truncated: these events are
+    delivered again, or are gone. Iterating raises ReaderOffline when the reader has lost its segments.
+
+    segment: of the events; None if there are none. checkpoint_name: the checkpoint that the reader has come to; the
+    slice has no events then. is_read_completed: the group has read all its streams to their ends, and no event will
+    come.
     """
 
-    def __init__(self, owner: SliceOwner, span: OpenSpan, events: Iterator[tuple[Event, int]]) -> None:
+    def __init__(
+        self,
+        owner: SliceOwner,
+        span: OpenSpan,
+        events: Iterator[tuple[Event, int]],
+        segment: GroupSegment | None = None,
+        checkpoint_name: str | None = None,
+        is_read_completed: bool = False,
+    ) -> None:
         self.owner = owner
         self.span = span
+        self.segment = segment
+        self.checkpoint_name = checkpoint_name
+        self.is_read_completed = is_read_completed
         self._events = events
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is the event of a checkpoint. Its name is in `checkpoint_name`."""
+        return self.checkpoint_name is not None
 
     def __iter__(self) -> SegmentSlice:
         return self
 
     def __next__(self) -> Event:
         span = self.span
-        if span.returned or span.position >= span.end:
+        if span.returned or span.stopped or span.position >= span.end:
+            raise StopIteration
+        if span.stop:
+            span.stopped = True
             raise StopIteration
         span.expired = span.expired or self.owner.keep_lease() >= span.until
         if span.lost or (span.expired and span.position > span.start):
@@ -98,6 +124,21 @@ class ReaderSegments:
         """The segments with an outstanding slice."""
         return self._out.keys()
 
+    @property
+    def handed_out(self) -> bool:
+        """Whether the program has slices."""
+        return any(span.until != float("inf") for span, _ in self._out.values())
+
+    def stop_handed_out(self) -> None:
+        """Make the slices that the program has end before their next events."""
+        for span, _ in self._out.values():
+            span.stop = span.stop or span.until != float("inf")
+
+    def reached(self) -> dict[GroupSegment, int]:
+        """The positions after the events that were taken, those of outstanding slices included."""
+        taken = {segment: span.position for segment, (span, _) in self._out.items() if segment in self.positions}
+        return {**self.positions, **taken}
+
     def hand_out(self, until: float) -> SegmentSlice:
         """The next slice that is ready, which ends at `until`. Raises IndexError if there is none."""
         made = self.ready.popleft()
@@ -116,7 +157,7 @@ class ReaderSegments:
     def take_back_done(self) -> None:
         """Advance behind slices that were returned or dropped, or whose events were all taken."""
         for segment, (span, held) in list(self._out.items()):
-            if span.returned or held() is None or span.position == span.end or span.expired:
+            if span.returned or held() is None or span.position == span.end or span.expired or span.stopped:
                 self._take_back(segment)
 
     def take_back_returned(self) -> None:

@@ -6,7 +6,7 @@ never beyond the group's recorded position or, with manual retention, the cut th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from engine.root import Root
@@ -41,13 +41,14 @@ class Subscriptions:
         for cut in state.cuts():
             unsubscribe(self._stream(cut), self._name(cut))
 
-    def end_everywhere(self) -> None:
-        """The same for a group whose streams are unknown."""
+    def end_everywhere(self, but: Collection[str] = ()) -> None:
+        """The same for a group whose streams are unknown, except in streams that it reads."""
         for container in (self._root.container(number) for number in range(self._root.config.containers)):
             container.refresh()
             for key, _ in list(container.scan_entries(SUBSCRIBERS)):
                 scope, stream, name = key.split("/", 2)
-                if name == (self._group if scope == self._scope else f"{self._scope}/{self._group}"):
+                mine = self._group if scope == self._scope else f"{self._scope}/{self._group}"
+                if name == mine and f"{scope}/{stream}" not in but:
                     unsubscribe(Stream(self._root, scope, stream), name)
 
     def release(self, cut: StreamCut) -> None:
@@ -56,15 +57,24 @@ class Subscriptions:
 
     def release_read(self, state: GroupState) -> None:
         """Release all streams up to the recorded positions."""
-        for cut in state.cuts():
+        self._release_all(state.cuts())
+
+    def _release_all(self, cuts: Iterable[StreamCut]) -> None:
+        for cut in cuts:
             with suppress(InvalidStreamCut):  # another reader has released more meanwhile
                 self.release(cut)
 
+    def release_checkpoint(self, state: GroupState) -> None:
+        """With automatic retention, release what lies before the last checkpoint."""
+        if state.retention == "automatic":
+            self._release_all(state.restart_cuts())
+
     def release_if_due(self, state: GroupState) -> None:
-        """With automatic retention, release the recorded positions periodically."""
+        """With automatic retention, release the recorded positions periodically; with automatic checkpoints, what lies
+        before the last one, as the group may be reset to it."""
         if state.retention == "automatic" and self._clock() - self._released >= RELEASE_INTERVAL:
             self._released = self._clock()
-            self.release_read(state)
+            self._release_all(state.cuts() if state.interval is None else state.restart_cuts())
 
     def _stream(self, cut: StreamCut) -> Stream:
         return Stream(self._root, cut.scope, cut.stream)

@@ -14,10 +14,13 @@ from engine.errors import DataCorruption
 from pravega_spark.client.groups.leases import Leases
 from pravega_spark.client.groups.state import (
     MAX_CHECKPOINTS,
+    CheckpointFailed,
     GroupSegment,
     GroupState,
     ReaderOffline,
     ReaderOnline,
+    SegmentNotHeld,
+    TooManyCheckpoints,
     followers,
     places,
 )
@@ -271,6 +274,102 @@ def test_checkpoints_are_kept_and_limited() -> None:
     assert GroupState.decode(state.encode(), "g") == state
 
 
+def passing(state: GroupState, name: str, run: str, offset: int = 0) -> GroupState:
+    """A reader passes a checkpoint, at an offset of each of its segments."""
+    state = state.recorded(name, f"token {name}", dict.fromkeys(state.readers[name].positions, offset))
+    return state.passed(name, f"token {name}", run)
+
+
+def test_a_checkpoint_is_complete_when_all_readers_have_passed_it() -> None:
+    state = settled(group_of(2, "ab")).initiated("1", "c")
+    assert state.initiated("1", "c") is state.initiated("2", "c") is state  # tried again, and by another
+    assert state.outcome("1", "c") is None and state.next_checkpoint("a") == "1"
+    state = passing(state, "a", "1", 5)
+    assert state.passed("a", "token a", "1") is state and state.next_checkpoint("a") is None
+    assert state.outcome("1", "c") is None and state.checkpoints == {}
+    state = passing(state, "b", "1", 7)
+    (first,), (second,) = held(state, "a"), held(state, "b")
+    cuts = (StreamCut("sc", "st", {first: 5, second: 7}),)
+    assert state.outcome("1", "c") == state.checkpoints["c"] == state.restart_cuts() == cuts
+    assert GroupState.decode(state.encode(), "g") == state
+    later = state.initiated("2", "c")
+    assert later.checkpoints == state.checkpoints  # until the new one is complete
+    assert later.without_outstanding().checkpoints == state.checkpoints
+    with pytest.raises(CheckpointFailed):
+        later.without_outstanding().outcome("2", "c")
+    with pytest.raises(ReaderOffline):
+        state.passed("a", "another", "1")
+
+
+def test_checkpoints_of_a_reader_come_in_order_and_a_silent_one_is_not_stored() -> None:
+    state = settled(group_of(2, "ab")).initiated("1", "c").initiated("2", None).initiated("3", "d")
+    assert state.passed("a", "token a", "2") is state  # it is not the next one
+    for run in "123":
+        assert state.next_checkpoint("a") == run
+        state = passing(state, "a", run)
+        assert state.outcome(run, run) is None
+    state = passing(passing(state, "b", "1", 1), "b", "2", 2)
+    assert list(state.checkpoints) == ["c"] and list(state.silent) == ["2"]
+    assert GroupState.decode(state.encode(), "g") == state
+    assert state.left("b").checkpoints.keys() == {"c", "d"}
+
+
+def test_a_reader_that_is_to_pass_a_checkpoint_keeps_what_it_has() -> None:
+    state = begun_at({0: 5, 1: 6}).joined("a", "token a").balanced("a").initiated("1", "c").joined("b", "token b")
+    assert state.balanced("a") is state
+    assert end(state, "a", 0) is state
+    assert state.next_checkpoint("b") is None and state.balanced("b") is state
+    after = state.passed("a", "token a", "1")
+    assert after.checkpoints["c"] == (StreamCut("sc", "st", {0: 5, 1: 6}),)
+    assert end(after, "a", 0).completed and after.balanced("a") != after
+
+
+def test_what_a_reader_loses_by_truncation_before_it_passes_is_in_the_checkpoint() -> None:
+    state = settled(group_of(2, "ab")).initiated("1", "c")
+    merged = GroupSegment(NAME, segment_id(2, 1), 0.0, 1.0)
+    state = passing(state, "a", "1", 3).truncated(set(state.positions()), {merged: 30})
+    state = passing(state, "b", "1")
+    (cut,) = state.checkpoints["c"]
+    assert sorted(cut.positions) == [0, 1] and sorted(cut.positions.values()) == [0, 3]
+
+
+def test_a_group_waits_for_a_limited_number_of_checkpoints() -> None:
+    state = group_of(1, "a")
+    for number in range(3):
+        state = state.initiated(str(number), f"c{number}")
+    for number in range(MAX_CHECKPOINTS):
+        state = state.initiated(f"silent {number}", None)
+    for name in ("d", None):
+        with pytest.raises(TooManyCheckpoints, match=r"call cancel_outstanding_checkpoints\(\)"):
+            state.initiated("more", name)
+    for run in list(state.outstanding):
+        state = passing(state, "a", run)
+    for number in range(100):
+        state = passing(state.initiated(f"x{number}", f"x{number}"), "a", f"x{number}")
+        state = passing(state.initiated(f"y{number}", None), "a", f"y{number}")
+    assert len(state.checkpoints) == len(state.runs) == len(state.silent) == MAX_CHECKPOINTS
+    with pytest.raises(CheckpointFailed, match="16 later ones have replaced it"):
+        state.outcome("x0", "x0")
+
+
+def test_what_a_reader_does_not_have_it_does_not_complete() -> None:
+    state = begun_at({0: 5, 1: 6}).joined("a", "token a").balanced("a")
+    zero = next(one for one in state.positions() if one.id == 0)
+    with pytest.raises(ReaderOffline):
+        state.left("a").ended("a", "token a", zero, followers(HISTORY, NAME, 0))
+    again = state.left("a").joined("a", "token a")
+    with pytest.raises(SegmentNotHeld, match=r"reader a does not have segment 0\.0 of sc/st any more"):
+        again.ended("a", "token a", zero, followers(HISTORY, NAME, 0))
+    again.balanced("a").ended("a", "token a", zero, followers(HISTORY, NAME, 0))
+
+
+def test_a_segment_may_be_given_back_further_back() -> None:
+    state = settled(group_of(2, "ab"))
+    (first,), (second,) = state.readers["a"].positions, state.readers["b"].positions
+    state = state.recorded("a", "token a", {first: 123}).recorded("b", "token b", {second: 123})
+    assert state.left("a", positions={first: 1, second: 7}).positions() == {first: 1, second: 123}
+
+
 def damaged() -> list[bytes]:
     good = settled(group_of(2, "ab")).encode()
     return [
@@ -278,7 +377,7 @@ def damaged() -> list[bytes]:
         b"\x00",
         good[:-1],
         good + b"\x00",
-        good.replace(b"\xa6format\x01", b"\xa6format\x02"),
+        good.replace(b"\xa6format\x02", b"\xa6format\x03"),
         good.replace(b"\xa4none", b"\xa4nine"),
         good.replace(b"sc/st", b"sc+st"),
         good.replace(b"lease\xcb@", b"lease\xcb\xc0"),
@@ -290,7 +389,7 @@ def damaged() -> list[bytes]:
 def test_damage_is_named(number: int) -> None:
     data = damaged()[number]
     assert data not in damaged()[:number]
-    with pytest.raises(DataCorruption, match=r"reader group sc/g: it (cannot be understood|has format 2)"):
+    with pytest.raises(DataCorruption, match=r"reader group sc/g: it (cannot be understood|has format 3)"):
         GroupState.decode(data, "sc/g")
 
 
@@ -321,6 +420,7 @@ class World:
         self.completed: set[int] = set()
         self.head: dict[int, int] = {}
         self.numbers = 0
+        self.end: StreamCut | None = None
 
     def scale(self, sealed: Collection[int], ranges: list[range], lengths: list[int]) -> None:
         """Put new segments in the place of others."""
@@ -367,6 +467,16 @@ class World:
         """Whether a segment lies before a cut, which names neither it nor an earlier one of its keys."""
         chains = [self.chains[cell] for cell in self.cells[number]]
         return not any(set(chain[: chain.index(number) + 1]) & set(cut.positions) for chain in chains)
+
+    def due(self, number: int) -> int:
+        """How much of a segment is to be read, with the group's end."""
+        if self.end is None or number in self.gone or self.passed(number, self.end):
+            return self.lengths[number]
+        return self.end.positions.get(number, 0)
+
+    def rewind(self, positions: Mapping[GroupSegment, int]) -> None:
+        """What was delivered after these positions will be delivered again."""
+        self.delivered |= {key.id: offset for key, offset in positions.items() if key.id not in self.gone}
 
     def truncate(self, steps: list[int]) -> None:
         """Move the head on over some segments that are sealed, and what else must go so that it remains a cut."""
@@ -417,7 +527,7 @@ class RandomGroup(RuleBasedStateMachine):
         self.state = GroupState((NAME,)).reset(NAME, start)
         self.members: list[Member] = []
         self.dead: list[Member] = []
-        self.tokens = 0
+        self.tokens = self.runs = 0
 
     # --- the stream
 
@@ -469,16 +579,19 @@ class RandomGroup(RuleBasedStateMachine):
         if not member.positions:
             return
         segment = list(member.positions)[which % len(member.positions)]
+        blocked = self.state.next_checkpoint(member.name) is not None
         if segment.id in self.world.gone or segment not in self.state.readers[member.name].positions:
             self.record(who, out)
             return
         position = member.positions[segment]
+        limit = min(self.world.lengths[segment.id], self.state.ends.get(segment, 99))
         assert all(self.world.delivered[one] == self.world.lengths[one] for one in self.world.before(segment.id))
-        if position < self.world.lengths[segment.id]:
-            assert position <= self.world.delivered[segment.id], "an event was left out"
-            self.world.delivered[segment.id] = max(self.world.delivered[segment.id], position + 1)
+        following = followers(self.world.history, NAME, segment.id) if segment not in self.state.ends else {}
+        if position < limit:
+            assert position == self.world.delivered[segment.id], "an event was left out, or comes twice"
+            self.world.delivered[segment.id] = position + 1
             member.positions[segment] = position + 1
-        elif following := followers(self.world.history, NAME, segment.id):
+        elif (following or segment in self.state.ends) and not blocked:
             state = self.state.recorded(member.name, member.token, member.positions)
             state = state.ended(member.name, member.token, segment, following)
             assert state.ended(member.name, member.token, segment, following) == state
@@ -512,6 +625,17 @@ class RandomGroup(RuleBasedStateMachine):
         assert self.state.left(member.name, member.token, member.positions) is self.state
         self.members.remove(member)
 
+    @rule(who=st.integers(0, 3), back=st.integers(1, 3))
+    @precondition(lambda self: self.members)
+    def leave_further_back(self, who: int, back: int) -> None:
+        """At a position that the program has stored."""
+        member = self.pick(who)
+        held = self.state.readers[member.name].positions
+        at = {key: max(member.positions.get(key, 0) - back, 0) for key in held if key.id not in self.world.gone}
+        self.state = self.state.left(member.name, member.token, at)
+        self.world.rewind(at)
+        self.members.remove(member)
+
     @rule(who=st.integers(0, 3))
     @precondition(lambda self: self.members)
     def crash(self, who: int) -> None:
@@ -525,6 +649,7 @@ class RandomGroup(RuleBasedStateMachine):
     def take_over(self) -> None:
         member = self.dead.pop(0)
         if member.name in self.state.readers:
+            self.world.rewind(self.state.readers[member.name].positions)
             self.state = self.state.lapsed(member.name, member.token, self.state.readers[member.name].beat)
         with pytest.raises(ReaderOffline):  # should it come back
             self.state.recorded(member.name, member.token, member.positions)
@@ -533,10 +658,60 @@ class RandomGroup(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.state = self.state.checkpointed("only")
 
+    @rule(silent=st.booleans())
+    def initiate(self, silent: bool) -> None:
+        self.runs += 1
+        run = str(self.runs)
+        try:
+            state = self.state.initiated(run, None if silent else f"c{run}")
+        except TooManyCheckpoints:
+            assert len([each for each in self.state.outstanding.values() if (each.name is None) == silent]) >= 3
+            return
+        assert state.initiated(run, None if silent else f"c{run}") is state
+        self.state = state
+
+    @rule(who=st.integers(0, 3))
+    @precondition(lambda self: self.members)
+    def pass_checkpoint(self, who: int) -> None:
+        member = self.pick(who)
+        run = self.state.next_checkpoint(member.name)
+        if run is None:
+            return
+        name = self.state.outstanding[run].name
+        state = self.state.recorded(member.name, member.token, member.positions)
+        state = state.passed(member.name, member.token, run)
+        assert state.passed(member.name, member.token, run) is state
+        assert state.next_checkpoint(member.name) != run
+        if (cuts := state.outcome(run, "c")) is not None:
+            assert self.world.history.problem(cuts[0].positions) is None
+            assert name is None or list(state.checkpoints)[-1] == name
+        self.state = state.balanced(member.name)
+        self.adopt(member)
+
     @rule()
-    @precondition(lambda self: "only" in self.state.checkpoints)
-    def reset(self) -> None:
-        (cut,) = self.state.checkpoints["only"]
+    def cancel(self) -> None:
+        self.state = self.state.without_outstanding()
+        assert all(each.name is None for each in self.state.outstanding.values())
+
+    @rule(which=st.integers(0, 15))
+    @precondition(lambda self: self.state.checkpoints)
+    def end_at_a_checkpoint(self, which: int) -> None:
+        """Begin again at the head, with an end."""
+        (end,) = list(self.state.checkpoints.values())[which % len(self.state.checkpoints)]
+        if any(number in self.world.gone for number in end.positions):
+            return
+        start = StreamCut("sc", "st", self.world.head)
+        other = GroupState((NAME,), ends=places(self.world.history, end), max_outstanding=3)
+        self.state = self.state.restarted(other.reset(NAME, places(self.world.history, start)))
+        self.world.end = end
+        self.world.forget_behind(start)
+        for member in self.members:
+            self.adopt(member)
+
+    @rule(which=st.integers(0, 15))
+    @precondition(lambda self: self.state.checkpoints)
+    def reset(self, which: int) -> None:
+        (cut,) = list(self.state.checkpoints.values())[which % len(self.state.checkpoints)]
         if any(number in self.world.gone for number in cut.positions):
             return
         self.state = self.state.reset(NAME, places(self.world.history, cut))
@@ -569,25 +744,35 @@ class RandomGroup(RuleBasedStateMachine):
 
     @invariant()
     def nobody_has_more_than_a_fair_share_for_long(self) -> None:
-        state = settled(self.state)
+        state = settled(self.state.without_outstanding())
+        if state.outstanding:
+            return
         counts = [len(reader.positions) for reader in state.readers.values()]
         assert not counts or (max(counts) - min(counts) <= 1 and not state.unassigned)
 
     def teardown(self) -> None:
         """Whatever happened, everything is read in the end."""
         for member in [*self.dead, *self.members]:
+            if member.name in self.state.readers:
+                self.world.rewind(self.state.readers[member.name].positions)
             self.state = self.state.left(member.name)
+        assert self.state.outstanding == {}
         self.dead, self.members = [], []
         self.join()
         self.join()
         rounds = 4 * (len(self.world.lengths) + 1)  # in each, at least one event of a segment, or its end
-        while rounds and self.world.delivered != self.world.lengths:
+        due = {number: self.world.due(number) for number in self.world.lengths}
+        while rounds and self.world.delivered != due:
             rounds -= 1
             for who in (0, 1):
                 self.record(who, False)
                 for which in range(CELLS):
                     self.read(who, which, False)
-        assert self.world.delivered == self.world.lengths
+        assert self.world.delivered == due
+        for _ in range(4 * len(due)):
+            self.read(0, 0, False)
+            self.read(1, 0, False)
+        assert self.state.read_completely is (self.world.end is not None)
 
 
 RandomGroup.TestCase.settings = settings(
