@@ -208,7 +208,7 @@ class Archive:
 
 def _contents(source: Source, salvage: bool) -> _Contents:
     contents = _Contents()
-    booted = boot(source, contents.findings if salvage else None)
+    booted = boot(source, contents.findings, salvage=salvage)
     removed: set[bytes] = set()
     for container in _containers(source, booted, contents):
         known = _container(source, container, booted.get(container), contents)
