@@ -95,6 +95,16 @@ def check_chunks(source: Source, segment: StoredSegment) -> StoredSegment:
     return segment._replace(problem=problem) if problem is not None else segment
 
 
+def from_head(source: Source, segment: StoredSegment, start: int) -> StoredSegment:
+    """The segment truncated at `start`. A server deletes chunks before a head, and may not have recorded it yet."""
+    if start <= segment.start or not segment.chunks:
+        return segment._replace(start=max(start, segment.start))
+    kept = tuple(chunk for chunk in segment.chunks if chunk.offset + chunk.length > start)
+    if segment.problem is None:
+        return segment._replace(start=start)
+    return check_chunks(source, segment._replace(start=start, chunks=kept, problem=None))
+
+
 def index_of(source: Source, index: StoredSegment) -> dict[bytes, int]:
     """The keys and values in an attribute index. Raises ArchiveDamaged, and the store's."""
     if index.problem is not None:

@@ -140,7 +140,9 @@ class StreamManager:
         create: True creates the root now if it does not exist, even beside other objects. False never creates it. By
             default `create_scope` creates it if its location is empty; everything else raises RootNotFound until then.
         wal: root of the write-ahead log, if it is not inside the root. salvage: read the sound part of a damaged
-            Pravega storage; `losses` lists the rest. storage_options: for the fsspec filesystem.
+            Pravega storage; `losses` lists the rest. unrecorded: also read the whole events that a killed Pravega
+            server left in its storage without recording them; `recovered` lists them. storage_options: for the fsspec
+            filesystem.
         auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
             there is no broker: access and encryption are up to the storage.
 
@@ -162,6 +164,7 @@ class StreamManager:
         wal: str | None = None,
         create: bool | None = None,
         salvage: bool = False,
+        unrecorded: bool = False,
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
@@ -172,8 +175,9 @@ class StreamManager:
             )
         if auth_enabled or tls_enabled or disable_cert_verification:
             logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
+        archive = {"salvage": salvage, "unrecorded": unrecorded}
         self._begin(
-            None, lambda **how: opened_root(place, storage_options, wal=wal, salvage=salvage, **how)
+            None, lambda **how: opened_root(place, storage_options, wal=wal, **archive, **how)
         )  # its repr shows no option
         try:
             self._opened(create=bool(create))
@@ -235,8 +239,13 @@ class StreamManager:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What is lost of a storage that is salvaged, as far as it was met: streams, segments and offsets, in words."""
+        """What is not read of a Pravega's storage, as far as it was met: streams, segments and offsets, in words."""
         return self.root.losses
+
+    @property
+    def recovered(self) -> tuple[str, ...]:
+        """What is read of a Pravega's storage although its metadata does not record it, in words as `losses`."""
+        return self.root.recovered
 
     def __enter__(self) -> StreamManager:
         self._check_open()

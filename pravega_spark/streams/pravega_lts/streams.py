@@ -238,7 +238,12 @@ class PravegaStream:
         elif self._later:
             later = ", ".join(map(segment_label, self._later))
             more.append(f"segments {later} are of epochs that were not flushed: their keys' ranges are unknown")
-        if absent := [number for number in self.segments if number not in self._stored and self.is_absent(number)]:
+        absent = [
+            number
+            for number in self.segments
+            if number not in self._stored and number not in self._made and self.is_absent(number)
+        ]
+        if absent:
             labels = ", ".join(map(segment_label, absent))
             more.append(f"nothing of segments {labels} is there: they were empty, or nothing of them was flushed")
         return (*self.records.unknown, *more)
@@ -261,7 +266,7 @@ class PravegaStream:
     @cached_property
     def segments(self) -> tuple[int, ...]:
         """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
-        known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
+        known = list(self._epochs.segments) if self._epochs is not None else self._all_ids
         for number in known if not self._salvage else ():
             self._segment(number)
         return (*known, *self._later) if self._epochs is not None else tuple(known)
@@ -320,6 +325,10 @@ class PravegaStream:
         had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
         return number not in self._stored and not had
 
+    def limit(self, number: int) -> int | None:
+        """Where a segment ended when it was sealed; None if that is not known."""
+        return self.records.sealed_sizes.get(number)
+
     def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
         """The chunks of a segment."""
         return self._segment(number).chunks
@@ -365,11 +374,24 @@ class PravegaStream:
     def _later(self) -> list[int]:
         """Existing segments whose epochs were not flushed."""
         newest = self.epochs[-1].epoch if self.epochs else -1
-        return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
+        return [number for number in self._all_ids if self.epochs and number >> 32 > newest]
+
+    @cached_property
+    def _made(self) -> set[int]:
+        """The segments of which objects are there without a record."""
+        made = self._archive.made_for(f"{self.scope}/{self.name}/")
+        return {parse_segment_name(name).segment_id for name in made if _TRANSACTION not in name}
+
+    @cached_property
+    def _all_ids(self) -> list[int]:
+        """The segments that containers know, and later ones of which objects are there: earlier ones were deleted."""
+        newest = max(self._stored, default=-1)
+        return sorted({*self._stored, *(number for number in self._made if number > newest)})
 
     def _segment(self, number: int) -> ArchivedSegment:
         if number in self._stored:
-            return self._archive.segment(self._stored[number])
+            segment = self._archive.segment(self._stored[number])
+            return self._archive.from_head(segment, self._truncated.get(number, 0))
         name = segment_name(self.scope, self.name, number)
         if not self.is_absent(number):
             raise ArchiveDamaged(
