@@ -245,6 +245,9 @@ class Root:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         return self.containers.container(number)
 
+    read_only = False
+    """Whether it can only be read: it is the storage of another system."""
+
     @property
     def losses(self) -> tuple[str, ...]:
         """Descriptions of data that reads have skipped so far: what is lost of a Pravega's storage that is salvaged,

@@ -40,7 +40,7 @@ from chunkstore.pravega.journal_records import SegmentSnapshot
 from chunkstore.pravega.made_chunks import MadeChunk, made_chunk
 from chunkstore.pravega.rolling_layout import rolling_segment, rolling_segments
 from chunkstore.pravega.segment_infos import SegmentInfo, decode_info
-from chunkstore.pravega.source import ArchiveDamaged, Source
+from chunkstore.pravega.source import SALVAGE, ArchiveDamaged, Source
 from chunkstore.pravega.system_boot import boot
 from chunkstore.pravega.table_entries import TableRows
 from chunkstore.pravega.unrecorded import continued
@@ -99,16 +99,19 @@ class _Contents:
     removed: set[bytes] = field(default_factory=set)
     count: int = 0
     findings: list[str] = field(default_factory=list)
+    left_over: list[str] = field(default_factory=list)
 
 
-def open_archive(store: Store, prefix: str = "", *, salvage: bool = False) -> Archive:
+def open_archive(
+    store: Store, prefix: str = "", *, salvage: bool = False, instead: str | None = SALVAGE
+) -> Archive:
     """The long-term storage in the folder `prefix` ("a/b/", "" for all) of a store; it must be at rest.
 
     It costs a listing, and requests in proportion to the containers' metadata and, in the rolling layout, to the
-    segments. salvage: go by what the system journals know where their end may be missing, which is in `findings` then.
-    Raises ArchiveDamaged, and what the store raises.
+    segments. salvage: go by what the system journals know where their end may be missing, which is in `left_over` then.
+    instead: what errors advise that salvages. Raises ArchiveDamaged, and what the store raises.
     """
-    source = Source(store, prefix)
+    source = Source(store, prefix, None if salvage else instead)
     return Archive(source, _contents(source, salvage))
 
 
@@ -116,7 +119,7 @@ class Archive:
     """A Pravega's long-term storage.
 
     where: the folder. containers: how many there are; in the rolling layout, up to the last one of which something is
-    there. findings: what is not known, in words.
+    there. findings: what is not known, in words. left_over: what is there, and is not used.
     """
 
     def __init__(self, source: Source, contents: _Contents) -> None:
@@ -130,6 +133,11 @@ class Archive:
         self.where = source.where
         self.containers = contents.count
         self.findings = tuple(contents.findings)
+        self.left_over = tuple(contents.left_over)
+
+    def damaged(self, fact: str) -> ArchiveDamaged:
+        """The error of something in it that is not as it must be."""
+        return self._source.damage(fact)
 
     def segments(self) -> Mapping[str, ArchivedSegment]:
         """All segments by their names, those of tables and Pravega's own among them; not the attribute indexes."""
@@ -270,7 +278,7 @@ class Archive:
 
 def _contents(source: Source, salvage: bool) -> _Contents:
     contents = _Contents()
-    booted = boot(source, contents.findings, salvage=salvage)
+    booted = boot(source, contents.left_over, salvage=salvage)
     removed = contents.removed
     for container in _containers(source, booted, contents):
         known = _container(source, container, booted.get(container), contents)
@@ -287,12 +295,13 @@ def _contents(source: Source, salvage: bool) -> _Contents:
         if segment.encode() in removed:
             del contents.stored[name]
         if name == segment and contents.infos and name not in contents.infos and not name.startswith(CONTAINERS):
-            is_left = (
-                "was deleted: left out"
-                if name.encode() in removed
-                else "its container's metadata there does not know it yet, or was not flushed"
-            )
-            contents.findings.append(f"{name!r} is in long-term storage, but {is_left}")
+            if name.encode() in removed:
+                contents.left_over.append(f"{name!r} is in long-term storage, but was deleted")
+            else:
+                contents.findings.append(
+                    f"{name!r} is in long-term storage, but its container's metadata there does not know it yet, or "
+                    "was not flushed"
+                )
     for name in rolling.keys() & contents.stored.keys():
         info = contents.infos.get(name)
         if contents.stored[name].start > (info.start_offset if info is not None else 0):

@@ -68,9 +68,14 @@ class Loss(NamedTuple):
     reason: str
     there: bool = False
 
-    def __str__(self) -> str:
+    @property
+    def fact(self) -> str:
+        """What is not read, without the names."""
         what = "left out" if self.there else "lost"
-        return f"stream {self.stream}: bytes {self.start} to {self.end} of {self.segment!r} are {what}: {self.reason}"
+        return f"bytes {self.start} to {self.end} are {what}: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}: {self.segment!r}: {self.fact}"
 
 
 class Container:

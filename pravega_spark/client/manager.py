@@ -312,6 +312,8 @@ class StreamManager:
         *,
         copy: bool = False,
         byte_streams: Collection[str] = (),
+        salvage: bool = False,
+        unrecorded: bool = False,
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         progress: Progress = no_progress,
@@ -326,6 +328,8 @@ class StreamManager:
             copy: copy the data. By default it is hard-linked: no byte moves, and both must be folders on one
                 filesystem. Either way neither depends on the other afterwards.
             byte_streams: streams, as "scope/stream", whose bytes are not events.
+            salvage: import what is sound of damaged streams; the report names the rest, by segments and offsets.
+            unrecorded: import also the whole events that a killed server did not record; the report names them.
             dry_run: only report what would be imported, and what not. storage_options: for the source's filesystem.
 
         Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
@@ -333,7 +337,8 @@ class StreamManager:
         """
         from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete
 
-        found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
+        store = open_checked(os.fspath(source), storage_options)
+        found = Import(store, names, byte_streams, copy, salvage=salvage, unrecorded=unrecorded)
         if dry_run:
             try:
                 return found.report(self._opened(create=True, empty=True, dry_run=True))

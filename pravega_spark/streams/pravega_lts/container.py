@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.boot_clock import boot_time
 from chunkstore.errors import fact_of
 from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
-from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore.pravega.source import SALVAGE
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -51,8 +51,28 @@ from pravega_spark.streams.scopes import encode_scope
 
 logger = logging.getLogger(__name__)
 
+_UNMERGED = "its transaction was committed, and not merged into the stream before the server was stopped"
+
 _OWN = "_"
 """The prefix of the names of Pravega's own scopes and streams, which are not shown."""
+
+
+class Recovered(NamedTuple):
+    """Bytes [start, end) of a segment that are read although no metadata records them. stream: "scope/stream"."""
+
+    stream: str
+    segment: str
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def fact(self) -> str:
+        """What is read, without the names."""
+        return f"bytes {self.start} to {self.end} are read: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}: {self.segment!r}: {self.fact}"
 
 
 class _LazyEntry(Entry):
@@ -75,9 +95,19 @@ class PravegaContainer:
 
     unrecorded: whole events are read that a killed server left in objects and did not record in its metadata; they are
     logged, and listed in `recovered`. Without it they are left out, which is logged and listed in `losses`.
+
+    byte_streams: streams, as "scope/stream", whose bytes are known not to be events. instead: what errors advise that
+    salvages.
     """
 
-    def __init__(self, stores: Stores, salvage: bool = False, unrecorded: bool = False) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        salvage: bool = False,
+        unrecorded: bool = False,
+        byte_streams: Collection[str] = (),
+        instead: str = SALVAGE,
+    ) -> None:
         self.stores = stores
         self.number = 0
         self.settings = Settings(maintenance=False, threaded=False)
@@ -86,12 +116,13 @@ class PravegaContainer:
         self.background = TaskRunner("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
-        self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
+        self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage, instead=instead), salvage=salvage)
         self.losses: list[Loss] = []
-        self.recovered: list[str] = []
+        self.recovered: list[Recovered] = []
         self.archive = self.streams.archive
         self.salvage = salvage
         self.unrecorded = unrecorded
+        self._byte_streams = frozenset(byte_streams)
         self._where = stores.chunks.root
         self._cache = IndexCache()
         self._indexes: dict[str, bytes] = {}
@@ -242,22 +273,27 @@ class PravegaContainer:
     def _readable(self, stream: PravegaStream, number: int, segment: Segment) -> Segment:
         """What is read of a segment. The rest of it is logged, by offsets."""
         name, known = segment.name, self.archive.segments().get(segment.name)
-        scan = SegmentScan(self.stores, self.archive, segment, stream.limit(number))
+        key = f"{stream.scope}/{stream.name}"
+        scan = SegmentScan(self.stores, self.archive, segment, stream.limit(number), key not in self._byte_streams)
         sound = scan.sound() if self.salvage and segment.length > segment.start_offset else Sound(segment.length)
         tail = scan.tail(sound.end) if sound.goes_on else None
-        last, lose = sound.end, functools.partial(Loss, f"{stream.scope}/{stream.name}", name)
+        last, lose = sound.end, functools.partial(Loss, key, name)
         if tail is not None and self.unrecorded:
             if tail.end > last:
-                self._recover(lose(last, tail.end, _counted(tail), there=True))
+                self._recover(Recovered(key, name, last, tail.end, _counted(tail)))
             segment, sound, last = segment._replace(extents=tail.extents), Sound(tail.end), tail.end
         elif tail is not None and tail.end > last:
-            self._lose(lose(last, tail.end, f"{_counted(tail)}; option 'unrecorded' reads them", there=True))
+            self._lose(lose(last, tail.end, f"{_counted(tail)}; --unrecorded, or option 'unrecorded', reads them", there=True))
             last = tail.end
         due = max(segment.length, known.due if known is not None else 0, tail.reach if tail is not None else 0)
         if due > last:
             reasons = (tail.problem if tail is not None else None, sound.problem, known.problem if known else None)
             reason = next((fact_of(each) for each in reasons if each is not None), None)
             self._lose(lose(last, due, reason or ("its end is missing" if known else "no container knows it")))
+        for transaction, chunks in stream.unmerged(number):
+            if not scan.is_merged(chunks, tail):
+                end = chunks[-1].offset + chunks[-1].length
+                self._lose(Loss(key, transaction, 0, end, _UNMERGED, there=True))
         if sound.index is not None:
             self._indexes[name] = sound.index
         return segment._replace(length=sound.end, storage_length=sound.end)
@@ -266,10 +302,9 @@ class PravegaContainer:
         logger.warning("%s: %s", self._where, loss)
         self.losses.append(loss)
 
-    def _recover(self, found: Loss) -> None:
-        text = f"stream {found.stream}: bytes {found.start} to {found.end} of {found.segment!r} are read: {found.reason}"
-        logger.warning("%s: %s", self._where, text)
-        self.recovered.append(text)
+    def _recover(self, found: Recovered) -> None:
+        logger.warning("%s: %s", self._where, found)
+        self.recovered.append(found)
 
     def _index_of(self, name: str) -> Segment | None:
         with suppress(ValueError):
@@ -320,7 +355,7 @@ class PravegaContainer:
             if isinstance(problem, StorageError):
                 raise problem
             if problem is not None and end > segment.start_offset:
-                raise ArchiveDamaged(f"{self._where}: {name!r}: {problem}")
+                raise self.archive.damaged(f"{name!r}: {problem}")
             self._indexes[name] = known
             self._cache.save(self._index_key(name), known)
         return known
@@ -394,4 +429,4 @@ class PravegaContainer:
 def _counted(tail: Tail) -> str:
     """What a tail has, in words."""
     what = "bytes" if tail.events is None else counted(tail.events, "whole event")
-    return f"{what} in its objects that the metadata does not record, as the server was stopped before"
+    return f"{what} that the server wrote, and did not record before it was stopped"

@@ -86,7 +86,7 @@ class PravegaRoot(ForeignRoot):
 
     @property
     def recovered(self) -> tuple[str, ...]:
-        return tuple(self._view.recovered) if self._view is not None else ()
+        return tuple(map(str, self._view.recovered)) if self._view is not None else ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)

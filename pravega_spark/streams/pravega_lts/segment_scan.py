@@ -58,18 +58,24 @@ def segment_of(name: str, start: int, length: int, sealed: bool, chunks: Sequenc
 
 
 class SegmentScan:
-    """Scans a segment of an archive. segment: as the metadata has it. limit: where it ended, if that is recorded."""
+    """Scans a segment of an archive. segment: as the metadata has it. limit: where it ended, if that is recorded.
+    events: False if its bytes are known not to be events."""
 
-    def __init__(self, stores: Stores, archive: Archive, segment: Segment, limit: int | None) -> None:
+    def __init__(
+        self, stores: Stores, archive: Archive, segment: Segment, limit: int | None, events: bool = True
+    ) -> None:
         self._stores = stores
         self._archive = archive
         self._segment = segment
         self._limit = limit
+        self._events = events
 
     def sound(self) -> Sound:
         """The sound part of the recorded bytes; all of them if they do not begin with an event, as in a byte stream."""
         segment, start, due = self._segment, self._segment.start_offset, self._segment.length
         there = min(due, self._reach())
+        if not self._events:
+            return Sound(there)
         found = self._index(segment.extents, start, there)
         if found.problem is None or there < due:
             # Where objects end, an event may be cut: what continues them has the rest of it.
@@ -95,6 +101,8 @@ class SegmentScan:
         reach = _end(extents, start)
         if reach <= base:
             return None
+        if not self._events:
+            return Tail(extents, reach, reach, None, None)
         builder = IndexBuilder(base)
         found = self._index(extents, base, reach, builder)
         if found.end == base and start < base == segment.length:  # the recorded end may be within an event
@@ -105,6 +113,14 @@ class SegmentScan:
                 builder = IndexBuilder(before.end)
                 found = self._index(extents, before.end, reach, builder)
         return Tail(extents, found.end, reach, builder.events, found.problem)
+
+    def is_merged(self, chunks: Sequence[ArchivedChunk], tail: Tail | None) -> bool:
+        """Whether the tail has the bytes of a transaction's chunks: they were merged, and no record says so yet."""
+        if tail is None:
+            return False
+        content = _extents(chunks)
+        merged = self._read(content, 0, _end(content, 0))
+        return merged in self._read(tail.extents, self._segment.start_offset, tail.reach)
 
     def _is_due(self, chunk: ArchivedChunk) -> bool:
         """Whether an object is the one that is due at a chunk.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
@@ -110,7 +110,8 @@ class PravegaStreams:
         number = known.get(name)
         if number is None and (known.whole or name not in self._names(scope)):
             key = f"{scope}/{name}"
-            raise StreamNotFound(key, similar_names((f"{scope}/{each}" for each in self.streams(scope)), key))
+            similar = similar_names((f"{scope}/{each}" for each in self.streams(scope)), key)
+            raise StreamNotFound(key, similar, read_only=True)
         number = number if number is not None else self._tables.stream_id(scope, name)
         if number is not None:
             records = self._stream_records(scope, name, number)
@@ -135,7 +136,7 @@ class PravegaStreams:
     def key_value_table(self, scope: str, name: str) -> PravegaTable:
         """A key-value table. Raises ScopeNotFound, StreamNotFound."""
         if name not in self.key_value_tables(scope):
-            raise StreamNotFound(f"{scope}/{name}")
+            raise StreamNotFound(f"{scope}/{name}", read_only=True)
         known = self._ids(scope, self._tables.key_value_tables)
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
         return PravegaTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
@@ -152,23 +153,26 @@ class PravegaStreams:
         exist, ArchiveDamaged.
         """
         if group not in self.reader_groups(scope):
-            raise StreamNotFound(f"{scope}/{_GROUP}{group}")
+            raise StreamNotFound(f"{scope}/{_GROUP}{group}", read_only=True)
         state, name = GroupPositions(), segment_name(scope, _GROUP + group, 0)
         segment = self.archive.segment(name)
         read = partial(self.archive.read, name)
         for offset, data in decoded(read, name, segment.start_offset, segment.length, segment.length):
-            with decoding(lambda problem, offset=offset: ArchiveDamaged(f"{name!r}: the event at {offset}: {problem}")):  # type: ignore[misc]
+            with decoding(partial(self._damaged_event, name, offset)):
                 state.apply(data)
         cuts: dict[tuple[str, str], dict[int, int]] = {}
         for each, offset in state.segments.items():
-            with decoding(lambda problem: ArchiveDamaged(f"{name!r}: {problem}")):
+            with decoding(lambda problem: self.archive.damaged(f"{name!r}: {problem}")):
                 found = parse_segment_name(each)
             cuts.setdefault((found.scope, found.stream), {})[found.segment_id] = offset
         return [StreamCut(*key, positions) for key, positions in sorted(cuts.items())]
 
+    def _damaged_event(self, name: str, offset: int, problem: object) -> ArchiveDamaged:
+        return self.archive.damaged(f"{name!r}: the event at {offset}: {problem}")
+
     def _ids(self, scope: str, read: Callable[[str, uuid.UUID], Ids | None]) -> Ids:
         if scope not in self.scopes():
-            raise ScopeNotFound(scope, similar_names(self.scopes(), scope))
+            raise ScopeNotFound(scope, similar_names(self.scopes(), scope), read_only=True)
         found = self._salvaged(lambda: read(scope, self._scopes[scope])) if scope in self._scopes else None
         return found if found is not None else Ids.unknown()
 
@@ -183,8 +187,8 @@ class PravegaStreams:
             there.add(segment.container)
             known = segment.container is not None and not name.startswith(CONTAINERS)
             if known and (due := container_of(name, count)) != segment.container:
-                raise ArchiveDamaged(
-                    f"{self.archive.where}: {name!r} is in container {segment.container}, but belongs into {due} of "
+                raise self.archive.damaged(
+                    f"{name!r} is in container {segment.container}, but belongs into {due} of "
                     f"{count}: the metadata of those that follow them are missing"
                 )
         for number in sorted(set(range(count)) - there):
@@ -229,6 +233,10 @@ class PravegaStream:
         self._stored = {parse_segment_name(name).segment_id: name for name in names if _TRANSACTION not in name}
         self._transactions = [name for name in names if _TRANSACTION in name]
 
+    def damaged(self, problem: str) -> ArchiveDamaged:
+        """The error of something in its records that cannot be right."""
+        return self._archive.damaged(f"stream {self.scope}/{self.name}: {problem}")
+
     @property
     def unknown(self) -> tuple[str, ...]:
         """Missing information about the stream, in words."""
@@ -260,8 +268,25 @@ class PravegaStream:
 
     @property
     def history(self) -> Epochs | None:
-        """Its segments from the head on, and their order; None if not all of its epochs are known."""
-        return self._epochs if not self._later else None
+        """Its segments from the head on, and their order; None if not all of its epochs are known.
+
+        A scaling of which there is nothing but new segments without data was not finished, and does not count.
+        """
+        if self._later and (self._has_data(self._later) or any(map(self.is_sealed, self._current))):
+            return None
+        return self._epochs
+
+    @property
+    def _current(self) -> list[int]:
+        """The segments of the newest known epoch."""
+        return [segment.id for segment in self.epochs[-1].segments] if self.epochs else []
+
+    def _has_data(self, numbers: Iterable[int]) -> bool:
+        return any(
+            number in self._made
+            or (number in self._stored and ((found := self._segment(number)).due or found.problem is not None))
+            for number in numbers
+        )
 
     @cached_property
     def segments(self) -> tuple[int, ...]:
@@ -302,6 +327,16 @@ class PravegaStream:
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
 
+    def unmerged(self, number: int) -> Iterator[tuple[str, tuple[ArchivedChunk, ...]]]:
+        """The segments of committed transactions that the metadata does not have merged into a segment, with their
+        chunks."""
+        parent = segment_name(self.scope, self.name, number) + _TRANSACTION
+        for name in sorted({*self._transactions, *self._archive.made_for(parent)}):
+            known = self.records.transactions.get(uuid.UUID(name.rpartition(_TRANSACTION)[2]))
+            if name.startswith(parent) and known is not None and known.status is TransactionStatus.COMMITTED:
+                if chunks := self._archive.continued(name, 0, lambda _: True):
+                    yield name, chunks
+
     @cached_property
     def recorded(self) -> tuple[RecordedCut, ...]:
         """The cuts recorded by retention that are not before the head, in the order of their times and sizes; none
@@ -318,6 +353,8 @@ class PravegaStream:
 
     def is_sealed(self, number: int) -> bool:
         """Whether a segment is sealed, as far as its container knows."""
+        if self._salvage and number not in self._stored:
+            return number in self.records.sealed_sizes
         return self._segment(number).sealed
 
     def is_absent(self, number: int) -> bool:
@@ -364,8 +401,8 @@ class PravegaStream:
         ]
         named = {segment.id for epoch in records for segment in epoch.segments}
         if strange := self._truncated.keys() - named:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment "
+            raise self._archive.damaged(
+                f"stream {self.scope}/{self.name} is truncated in segment "
                 f"{segment_label(min(strange))}, which no epoch of it has"
             )
         return Epochs(records, self._truncated)
@@ -394,8 +431,8 @@ class PravegaStream:
             return self._archive.from_head(segment, self._truncated.get(number, 0))
         name = segment_name(self.scope, self.name, number)
         if not self.is_absent(number):
-            raise ArchiveDamaged(
-                f"{self._archive.where}: segment {name!r} is missing: the stream has it, and no container knows it"
+            raise self._archive.damaged(
+                f"segment {name!r} is missing: the stream has it, and no container knows it"
             )
         return ArchivedSegment.absent(name)
 
@@ -407,13 +444,13 @@ class PravegaStream:
         segment = self._segment(number)
         untold = segment.container is None and self.records.truncation is None
         if segment.problem is None and segment.start_offset > least and not (segment.head_recorded or untold):
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
+            raise self._archive.damaged(
+                f"{segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
                 f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"
             )
         if segment.problem is None and least > segment.length:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r} ends at {segment.length}, and the stream is truncated at "
+            raise self._archive.damaged(
+                f"{segment.name!r} ends at {segment.length}, and the stream is truncated at "
                 f"{least} of it: its end is missing"
             )
         return max(segment.start_offset, least)
@@ -429,8 +466,8 @@ class PravegaStream:
             raise segment.problem
         sealed = self.records.sealed_sizes.get(number, segment.length)
         if sealed != segment.length:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
+            raise self._archive.damaged(
+                f"{segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
                 "sealed"
             )
         return segment.length
@@ -468,7 +505,7 @@ class PravegaTable:
         due = [segment_name(self.scope, self.name + _TABLE, s.id) for s in epoch.segments] if epoch is not None else []
         for name in due:
             if name not in self._segments:
-                raise ArchiveDamaged(f"{self._archive.where}: {name!r} is missing: the key-value table has it")
+                raise self._archive.damaged(f"{name!r} is missing: the key-value table has it")
         return due or self._segments
 
 
