@@ -39,8 +39,8 @@ def open_root(
 ) -> Root:
     """The root at `url`. Do not close it, as other parts of this process share it.
 
-    create: create it if there is none, and the folder or bucket is empty. salvage, unrecorded: see `opened_root`. Raises
-    RootNotFound, StorageRefused.
+    create: create it if there is none, and the folder or bucket is empty. salvage, unrecorded: see `opened_root`.
+    Raises RootNotFound, StorageRefused.
     """
     archive = {"salvage": salvage, "unrecorded": unrecorded}
     key = _key(url, storage_options, wal, archive)

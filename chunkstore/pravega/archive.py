@@ -102,9 +102,7 @@ class _Contents:
     left_over: list[str] = field(default_factory=list)
 
 
-def open_archive(
-    store: Store, prefix: str = "", *, salvage: bool = False, instead: str | None = SALVAGE
-) -> Archive:
+def open_archive(store: Store, prefix: str = "", *, salvage: bool = False, instead: str | None = SALVAGE) -> Archive:
     """The long-term storage in the folder `prefix` ("a/b/", "" for all) of a store; it must be at rest.
 
     It costs a listing, and requests in proportion to the containers' metadata and, in the rolling layout, to the
@@ -373,12 +371,10 @@ def _merge(source: Source, contents: _Contents, name: str, info: SegmentInfo) ->
     """Add to what the layout says what the container knows, which is older or newer, but never less truncated."""
     stored = contents.stored.get(name)
     if stored is None:
-        stored = contents.stored[name] = StoredSegment(name, info.length, info.length, info.sealed, ())
-        if info.start_offset < info.length:
-            contents.stored[name] = stored._replace(start=0, length=0)
+        stored = StoredSegment(name, info.start_offset, info.start_offset, info.sealed, ())
     if info.length > stored.length and info.start_offset < info.length:
         contents.findings.append(
-            f"{name!r} had {info.length} bytes; only {stored.length} were flushed, the others are lost"
+            f"{name!r} had {info.length} bytes; the metadata of long-term storage has {stored.length} of them"
         )
     start = max(stored.start, min(info.start_offset, stored.length))
     contents.stored[name] = from_head(source, stored, start)._replace(sealed=stored.sealed or info.sealed)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from chunkstore.decoding import decoding
 from chunkstore.errors import StorageError
 from chunkstore.pravega.attribute_index import read_index
-from chunkstore.pravega.segment_infos import INDEX_OFFSET, SegmentInfo
+from chunkstore.pravega.segment_infos import SegmentInfo
 from chunkstore.pravega.source import ArchiveDamaged, Source
 from chunkstore.pravega.table_entries import TableRows, ahead_of, entries, live_by_hash, live_by_key, newest
 
@@ -142,6 +142,6 @@ def table_of(source: Source, table: StoredSegment, index: StoredSegment | None, 
             ahead = ahead_of(found, table.length, hashes=False)
             return TableRows({entry.key: entry for entry in live_by_key(state, found, ahead)}, ahead)
         ahead = ahead_of(found, table.length)
-        known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
-        indexed = min(max(known, max(found.values(), default=-1) + 1), table.length)
+        # What the container's metadata says of how far the index goes may have been flushed before the index.
+        indexed = min(max(found.values(), default=-1) + 1, table.length)
         return TableRows({entry.key: entry for entry in live_by_hash(rows, found, indexed, ahead)}, ahead)

@@ -51,8 +51,8 @@ def run(
     """Import the selected streams of the long-term storage `source`, whose filesystem gets `source_options`.
 
     copied: copy the data; otherwise it is hard-linked, which requires folders on one filesystem. byte_streams: streams,
-    as "scope/stream", whose bytes are not events. salvage, unrecorded: see `Import`. The root is created if its folder or bucket is empty. spark: a
-    cluster whose executors reach both storages. Raises ValueError, StorageError.
+    as "scope/stream", whose bytes are not events. salvage, unrecorded: see `Import`. The root is created if its folder
+    or bucket is empty. spark: a cluster whose executors reach both storages. Raises ValueError, StorageError.
     """
     check(target)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"

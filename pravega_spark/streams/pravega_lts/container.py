@@ -45,16 +45,13 @@ from pravega_spark.streams.model.system_tables import SCOPES, STREAMS, TRANSACTI
 from pravega_spark.streams.pravega_lts.read_only import RootReadOnly
 from pravega_spark.streams.pravega_lts.records import is_open, stream_record, transaction_record
 from pravega_spark.streams.pravega_lts.segment_scan import SegmentScan, Sound, Tail, segment_of
-from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaStreams
+from pravega_spark.streams.pravega_lts.streams import OWN, PravegaStream, PravegaStreams
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of
 from pravega_spark.streams.scopes import encode_scope
 
 logger = logging.getLogger(__name__)
 
-_UNMERGED = "its transaction was committed, and not merged into the stream before the server was stopped"
-
-_OWN = "_"
-"""The prefix of the names of Pravega's own scopes and streams, which are not shown."""
+_UNMERGED = "it was not merged into the stream before the server was stopped, or no metadata records it"
 
 
 class Recovered(NamedTuple):
@@ -170,12 +167,12 @@ class PravegaContainer:
                 yield key, entry
 
     def _keys(self, table: str) -> Iterator[str]:
-        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(_OWN)]
+        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(OWN)]
         if table == SCOPES:
             yield from scopes
         elif table == STREAMS:
             for scope in scopes:
-                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(_OWN))
+                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(OWN))
         elif table == TRANSACTIONS:
             for stream in list(self._keys(STREAMS)):
                 for transaction in filter(is_open, self.stream(stream).transactions):
@@ -183,7 +180,7 @@ class PravegaContainer:
 
     def _entry(self, table: str, key: str) -> Entry | None:
         if table == SCOPES:
-            known = key in self.streams.scopes() and not key.startswith(_OWN)
+            known = key in self.streams.scopes() and not key.startswith(OWN)
         elif table == STREAMS:
             known = self._has_stream(key)
         elif table == TRANSACTIONS:
@@ -206,7 +203,7 @@ class PravegaContainer:
     def _has_stream(self, key: str) -> bool:
         scope, _, name = key.partition("/")
         with suppress(ScopeNotFound):
-            return not scope.startswith(_OWN) and not name.startswith(_OWN) and name in self.streams.streams(scope)
+            return not scope.startswith(OWN) and not name.startswith(OWN) and name in self.streams.streams(scope)
         return False
 
     def stream(self, key: str) -> PravegaStream:
@@ -280,20 +277,22 @@ class PravegaContainer:
         last, lose = sound.end, functools.partial(Loss, key, name)
         if tail is not None and self.unrecorded:
             if tail.end > last:
-                self._recover(Recovered(key, name, last, tail.end, _counted(tail)))
+                self._recover(Recovered(key, name, min(last, tail.base), tail.end, _counted(tail)))
             segment, sound, last = segment._replace(extents=tail.extents), Sound(tail.end), tail.end
-        elif tail is not None and tail.end > last:
-            self._lose(lose(last, tail.end, f"{_counted(tail)}; --unrecorded, or option 'unrecorded', reads them", there=True))
+        elif tail is not None and tail.end > tail.base:
+            sound = sound._replace(end=min(last, tail.base))
+            reason = f"{_counted(tail)}; --unrecorded, or option 'unrecorded', reads them"
+            self._lose(lose(sound.end, tail.end, reason, there=True))
             last = tail.end
         due = max(segment.length, known.due if known is not None else 0, tail.reach if tail is not None else 0)
         if due > last:
             reasons = (tail.problem if tail is not None else None, sound.problem, known.problem if known else None)
             reason = next((fact_of(each) for each in reasons if each is not None), None)
             self._lose(lose(last, due, reason or ("its end is missing" if known else "no container knows it")))
-        for transaction, chunks in stream.unmerged(number):
+        for other, chunks in stream.unmerged(number):
             if not scan.is_merged(chunks, tail):
                 end = chunks[-1].offset + chunks[-1].length
-                self._lose(Loss(key, transaction, 0, end, _UNMERGED, there=True))
+                self._lose(Loss(key, other, 0, end, _UNMERGED, there=True))
         if sound.index is not None:
             self._indexes[name] = sound.index
         return segment._replace(length=sound.end, storage_length=sound.end)

@@ -252,7 +252,9 @@ def _outcome(plan: StreamPlan, outcome: Any, events: int | None = None, problem:
     transactions = tuple(str(each.id) for each in plan.transactions)
     numbers = len(plan.segments), plan.chunks, plan.bytes
     more = plan.not_imported, plan.recovered
-    return ImportedStream(plan.scope, plan.stream, outcome, *numbers, events, transactions, plan.unknown, problem, *more)
+    return ImportedStream(
+        plan.scope, plan.stream, outcome, *numbers, events, transactions, plan.unknown, problem, *more
+    )
 
 
 def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> ImportedStream:

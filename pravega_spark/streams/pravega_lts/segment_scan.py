@@ -20,6 +20,7 @@ from engine.storage.object_reads import Stores, fetch, plan_extents
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent
 from pravega_spark.streams.model.index_builder import IndexBuilder, IndexedEvents, index_events
 
+_SEARCHED = 64 << 20  # bytes in which one that was merged is looked for
 _WINDOW = 1 << 20  # bytes that are read at once, as parts may be missing
 
 Problem = InvalidEvent | StorageError
@@ -41,11 +42,13 @@ class Sound(NamedTuple):
 class Tail(NamedTuple):
     """What objects have behind a segment's sound part.
 
-    extents: of the whole segment, this part included. end: of the last whole event, or of all bytes if they are no
-    events. reach: where the objects end. events: their number; None if they are no events.
+    extents: of the whole segment, this part included. base: where the last whole event of the sound part ends. end:
+    where the last whole event ends, or all bytes do if they are no events. reach: where the objects end. events: how
+    many are in [base, end); None if they are no events.
     """
 
     extents: Extents
+    base: int
     end: int
     reach: int
     events: int | None
@@ -80,7 +83,7 @@ class SegmentScan:
         if found.problem is None or there < due:
             # Where objects end, an event may be cut: what continues them has the rest of it.
             return Sound(found.end, found.records, found.problem, goes_on=True)
-        if found.end == start:
+        if found.end == start and ((tail := self.tail(start)) is None or not tail.events):
             known = self._archive.segments().get(segment.name)
             if known is None or known.problem is None:
                 return Sound(due)
@@ -102,25 +105,29 @@ class SegmentScan:
         if reach <= base:
             return None
         if not self._events:
-            return Tail(extents, reach, reach, None, None)
+            return Tail(extents, base, reach, reach, None, None)
         builder = IndexBuilder(base)
         found = self._index(extents, base, reach, builder)
         if found.end == base and start < base == segment.length:  # the recorded end may be within an event
-            before = self._index(extents, start, base)
-            if before.end == start:
-                return Tail(extents, reach, reach, None, None)
-            if before.end < base:
-                builder = IndexBuilder(before.end)
-                found = self._index(extents, before.end, reach, builder)
-        return Tail(extents, found.end, reach, builder.events, found.problem)
+            boundary = self._index(extents, start, base).end
+            if boundary < base:
+                builder = IndexBuilder(boundary)
+                found = self._index(extents, boundary, reach, builder)
+                if found.end == start:
+                    return Tail(extents, base, reach, reach, None, None)
+                base = boundary
+        return Tail(extents, base, found.end, reach, builder.events, found.problem)
 
     def is_merged(self, chunks: Sequence[ArchivedChunk], tail: Tail | None) -> bool:
-        """Whether the tail has the bytes of a transaction's chunks: they were merged, and no record says so yet."""
-        if tail is None:
-            return False
-        content = _extents(chunks)
+        """Whether the segment has the bytes of these chunks: they were merged, and the chunks are garbage.
+
+        It is looked for at the end of the segment, as objects that became garbage before that are gone.
+        """
+        content, segment = _extents(chunks), self._segment
         merged = self._read(content, 0, _end(content, 0))
-        return merged in self._read(tail.extents, self._segment.start_offset, tail.reach)
+        extents, start = tail.extents if tail is not None else segment.extents, segment.start_offset
+        reach = _end(extents, start)
+        return merged in self._read(extents, max(start, reach - len(merged) - _SEARCHED), reach)
 
     def _is_due(self, chunk: ArchivedChunk) -> bool:
         """Whether an object is the one that is due at a chunk.
@@ -189,6 +196,4 @@ def _limited(chunks: Sequence[ArchivedChunk], limit: int | None) -> list[Archive
     """The chunks up to an offset of the segment."""
     if limit is None:
         return list(chunks)
-    return [
-        chunk._replace(length=min(chunk.length, limit - chunk.offset)) for chunk in chunks if chunk.offset < limit
-    ]
+    return [chunk._replace(length=min(chunk.length, limit - chunk.offset)) for chunk in chunks if chunk.offset < limit]

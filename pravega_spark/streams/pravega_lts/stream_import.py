@@ -103,7 +103,8 @@ class StreamPlan(NamedTuple):
 def plan_stream(container: PravegaContainer, key: str, *, events: bool = True) -> StreamPlan:
     """The plan for the stream "scope/stream" of a storage. events: False if it is a byte stream.
 
-    What the container salvages of it is planned, and what it loses is in the plan. Raises ImportRefused if too little is known, ArchiveDamaged, and what the store raises.
+    What the container salvages of it is planned, and what it loses is in the plan. Raises ImportRefused if too little
+    is known, ArchiveDamaged, and what the store raises.
     """
     found = container.stream(key)
     try:

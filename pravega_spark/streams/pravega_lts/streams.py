@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
@@ -37,7 +38,11 @@ Value = TypeVar("Value")
 _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
+_TRANSIENT = "#transient."
 _TABLE = "_kvtable"
+OWN = "_"
+"""The prefix of the names of Pravega's own scopes and streams, which are not shown."""
+
 _GROUP = "_RG"  # prefix of the stream with a reader group's state
 
 
@@ -208,10 +213,19 @@ class PravegaStreams:
         if not self._all_scopes:
             yield "the controller's table of scopes or its end is missing: other scopes are known by names of segments"
         for scope, number in self._scopes.items():
+            if scope.startswith(OWN):
+                continue
             known = self._salvaged(partial(self._tables.streams, scope, number))
             if known is None:
                 yield f"the controller's table of the streams in scope {scope!r} is missing: names of segments are used"
-            elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
+            elif known.whole:
+                for name in sorted(self._named.get(scope, {}).keys() - known.keys()):
+                    if not name.startswith(OWN) and not name.endswith(_TABLE):
+                        yield (
+                            f"stream {scope}/{name} is not in the controller's table of streams: it was deleted, or "
+                            "made after the table was flushed. Its segments are not read"
+                        )
+            elif not (known.is_empty and known.keys() >= set(self._names(scope))):
                 yield (
                     f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
                     "other streams are known by names of segments"
@@ -254,6 +268,12 @@ class PravegaStream:
         if absent:
             labels = ", ".join(map(segment_label, absent))
             more.append(f"nothing of segments {labels} is there: they were empty, or nothing of them was flushed")
+        if self._epochs is None and (left := sorted(self._made.difference(self.segments))):
+            labels = ", ".join(map(segment_label, left))
+            more.append(
+                f"objects of segments {labels} are there, and no metadata has these segments: they were deleted, or made "
+                "after it was flushed. They are not read"
+            )
         return (*self.records.unknown, *more)
 
     @property
@@ -328,14 +348,19 @@ class PravegaStream:
         return sorted(found.values())
 
     def unmerged(self, number: int) -> Iterator[tuple[str, tuple[ArchivedChunk, ...]]]:
-        """The segments of committed transactions that the metadata does not have merged into a segment, with their
-        chunks."""
-        parent = segment_name(self.scope, self.name, number) + _TRANSACTION
+        """What the metadata does not have merged into a segment, with its chunks: segments of committed transactions,
+        and of large events."""
+        parent = segment_name(self.scope, self.name, number)
         for name in sorted({*self._transactions, *self._archive.made_for(parent)}):
-            known = self.records.transactions.get(uuid.UUID(name.rpartition(_TRANSACTION)[2]))
-            if name.startswith(parent) and known is not None and known.status is TransactionStatus.COMMITTED:
-                if chunks := self._archive.continued(name, 0, lambda _: True):
-                    yield name, chunks
+            if not name.startswith((parent + _TRANSACTION, parent + _TRANSIENT)):
+                continue
+            is_due = _TRANSIENT in name or self._is_committed(name)
+            if is_due and (chunks := self._archive.continued(name, 0, lambda _: True)):
+                yield name, chunks
+
+    def _is_committed(self, name: str) -> bool:
+        known = self.records.transactions.get(uuid.UUID(name.rpartition(_TRANSACTION)[2]))
+        return known is not None and known.status is TransactionStatus.COMMITTED
 
     @cached_property
     def recorded(self) -> tuple[RecordedCut, ...]:
@@ -358,9 +383,12 @@ class PravegaStream:
         return self._segment(number).sealed
 
     def is_absent(self, number: int) -> bool:
-        """Whether a segment has no object, and no record that it ever had data: it counts as empty."""
-        had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
-        return number not in self._stored and not had
+        """Whether the metadata has nothing of a segment, and nothing of it can be lost: no record says that it had
+        data, or its objects have all of it."""
+        if number in self._stored:
+            return False
+        sealed, start = self.records.sealed_sizes.get(number, 0), self._truncated.get(number, 0)
+        return not (sealed or start) or (bool(sealed) and self._reaches(number, sealed))
 
     def limit(self, number: int) -> int | None:
         """Where a segment ended when it was sealed; None if that is not known."""
@@ -377,7 +405,8 @@ class PravegaStream:
     def bounds(self, number: int) -> tuple[int, int]:
         """Start and end of a segment. Raises ArchiveDamaged."""
         length = self._length(number)
-        return self._start(number, self._truncated.get(number, 0)), length
+        start = self._start(number, self._truncated.get(number, 0))
+        return start, max(start, length)
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
@@ -416,8 +445,11 @@ class PravegaStream:
     @cached_property
     def _made(self) -> set[int]:
         """The segments of which objects are there without a record."""
-        made = self._archive.made_for(f"{self.scope}/{self.name}/")
-        return {parse_segment_name(name).segment_id for name in made if _TRANSACTION not in name}
+        found = set()
+        for name in self._archive.made_for(f"{self.scope}/{self.name}/"):
+            with suppress(ValueError):  # of a transaction, or a large event
+                found.add(parse_segment_name(name).segment_id)
+        return found
 
     @cached_property
     def _all_ids(self) -> list[int]:
@@ -431,9 +463,7 @@ class PravegaStream:
             return self._archive.from_head(segment, self._truncated.get(number, 0))
         name = segment_name(self.scope, self.name, number)
         if not self.is_absent(number):
-            raise self._archive.damaged(
-                f"segment {name!r} is missing: the stream has it, and no container knows it"
-            )
+            raise self._archive.damaged(f"segment {name!r} is missing: the stream has it, and no container knows it")
         return ArchivedSegment.absent(name)
 
     def _start(self, number: int, least: int) -> int:
@@ -448,12 +478,26 @@ class PravegaStream:
                 f"{segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
                 f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"
             )
-        if segment.problem is None and least > segment.length:
+        if segment.problem is None and least > segment.length and not self._goes_on(number, least):
             raise self._archive.damaged(
                 f"{segment.name!r} ends at {segment.length}, and the stream is truncated at "
                 f"{least} of it: its end is missing"
             )
         return max(segment.start_offset, least)
+
+    def _goes_on(self, number: int, least: int) -> bool:
+        """Whether objects have what is behind an offset: then the metadata alone is behind the truncation."""
+        return bool(self._chain(number, least))
+
+    def _reaches(self, number: int, end: int) -> bool:
+        """Whether objects have all up to an offset: then the metadata alone is behind the sealing."""
+        chain = self._chain(number, self._truncated.get(number, 0))
+        return bool(chain) and chain[-1].offset + chain[-1].length == end
+
+    def _chain(self, number: int, start: int) -> tuple[ArchivedChunk, ...]:
+        """The chunks of a segment as far as its objects reach."""
+        name = segment_name(self.scope, self.name, number)
+        return self._archive.continued(name, start, lambda _: True)
 
     def _length(self, number: int) -> int:
         """The length of a segment. Raises ArchiveDamaged if it is sealed, and had another length then."""
@@ -465,10 +509,9 @@ class PravegaStream:
         if segment.problem is not None:
             raise segment.problem
         sealed = self.records.sealed_sizes.get(number, segment.length)
-        if sealed != segment.length:
+        if sealed != segment.length and not self._reaches(number, sealed):
             raise self._archive.damaged(
-                f"{segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
-                "sealed"
+                f"{segment.name!r} has {segment.length} bytes, but had {sealed} when it was sealed"
             )
         return segment.length
 
