@@ -211,13 +211,13 @@ def unknown_of(root: PravegaRoot, name: str) -> tuple[str, ...]:
     return root.archived.stream(f"demo/{name}").unknown
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_metadata_that_are_behind_give_no_wrong_event_and_each_loss_is_named(seed: int) -> None:
     check_behind(seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3, 40))
+@pytest.mark.parametrize("seed", range(2, 40))
 def test_metadata_that_are_behind_give_no_wrong_event_often(seed: int) -> None:
     check_behind(seed)
 
@@ -230,7 +230,7 @@ def test_what_was_committed_and_not_merged_is_named() -> None:
     _, root = read(objects)
     [loss] = root.archived.losses
     assert (loss.segment, loss.start, loss.end, loss.there) == (name, 0, len(event(1)), True)
-    merged, end = grown(event(1))
+    merged, _ = grown(event(1))
     merged[f"{name}.E-2-O-0.{UUID}"] = event(1)
     _, root = read(merged, unrecorded=True)
     assert root.losses == ()

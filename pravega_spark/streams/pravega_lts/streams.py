@@ -271,8 +271,8 @@ class PravegaStream:
         if self._epochs is None and (left := sorted(self._made.difference(self.segments))):
             labels = ", ".join(map(segment_label, left))
             more.append(
-                f"objects of segments {labels} are there, and no metadata has these segments: they were deleted, or made "
-                "after it was flushed. They are not read"
+                f"objects of segments {labels} are there, and no metadata has these segments: they were deleted, or "
+                "made after it was flushed. They are not read"
             )
         return (*self.records.unknown, *more)
 
