@@ -245,10 +245,18 @@ class Root:
             raise ValueError(f"container {number}: the root has containers 0 to {self.config.containers - 1}")
         return self.containers.container(number)
 
+    read_only = False
+    """Whether it can only be read: it is the storage of another system."""
+
     @property
     def losses(self) -> tuple[str, ...]:
-        """Descriptions of lost data that reads have skipped so far; empty unless damaged Pravega storage is
-        salvaged."""
+        """Descriptions of data that reads have skipped so far: what is lost of a Pravega's storage that is salvaged,
+        and what its metadata does not record."""
+        return ()
+
+    @property
+    def recovered(self) -> tuple[str, ...]:
+        """Descriptions of data that reads return although the metadata of a Pravega's storage does not record it."""
         return ()
 
     def check_writable(self) -> None:

@@ -30,12 +30,16 @@ class AdvisedError(StreamError):
 
 
 class ScopeNotFound(AdvisedError):
-    """The scope does not exist. similar: scopes with similar names."""
+    """The scope does not exist. similar: scopes with similar names. read_only: it cannot be created either, as its root
+    can only be read."""
 
     problem = "Scope does not exist: {scope}.{similar}"
     remedy = "Create it first with create_scope."
 
-    def __init__(self, scope: str, similar: Sequence[str] = ()) -> None:
+    def __init__(self, scope: str, similar: Sequence[str] = (), *, read_only: bool = False) -> None:
+        self.read_only = read_only
+        if read_only:
+            self.remedy = "list_scope returns those that exist."
         super().__init__(scope=scope, similar=did_you_mean(similar))
         self.scope = scope
         self.similar = tuple(similar)
@@ -64,18 +68,23 @@ class StreamNotFound(AdvisedError):
     """The stream does not exist.
 
     similar: streams of the root with similar names, as "scope/stream". without_scope: the scope does not exist either,
-    and `similar` has scopes with similar names.
+    and `similar` has scopes with similar names. read_only: see ScopeNotFound.
     """
 
     problem = "Stream does not exist: {stream}.{similar}"
     remedy = "Create it first with create_stream."
 
-    def __init__(self, stream: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
+    def __init__(
+        self, stream: str, similar: Sequence[str] = (), *, without_scope: bool = False, read_only: bool = False
+    ) -> None:
+        self.read_only = read_only
         if without_scope:
             self.problem, self.remedy = (
                 f"{missing('Stream', stream, without_scope=True)}.{{similar}}",
                 ScopeNotFound.remedy,
             )
+        if read_only:
+            self.remedy = f"{'list_scope' if without_scope else 'list_stream'} returns those that exist."
         super().__init__(stream=stream, similar=did_you_mean(similar))
         self.stream = stream
         self.similar = tuple(similar)

@@ -35,17 +35,19 @@ def open_root(
     *,
     create: bool = False,
     salvage: bool = False,
+    unrecorded: bool = False,
 ) -> Root:
     """The root at `url`. Do not close it, as other parts of this process share it.
 
-    create: create it if there is none, and the folder or bucket is empty. salvage: see `opened_root`. Raises
-    RootNotFound, StorageRefused.
+    create: create it if there is none, and the folder or bucket is empty. salvage, unrecorded: see `opened_root`.
+    Raises RootNotFound, StorageRefused.
     """
-    key = _key(url, storage_options, wal, salvage)
+    archive = {"salvage": salvage, "unrecorded": unrecorded}
+    key = _key(url, storage_options, wal, archive)
     with _lock:
         root = _still_there(key)
         if root is None:
-            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, salvage=salvage)
+            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, **archive)
         return root
 
 
@@ -65,47 +67,57 @@ def _still_there(key: tuple[int, str]) -> Root | None:
 
 
 def close_root(
-    url: str, storage_options: Mapping[str, Any] | None = None, wal: str | None = None, *, salvage: bool = False
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    wal: str | None = None,
+    *,
+    salvage: bool = False,
+    unrecorded: bool = False,
 ) -> None:
     """Close the root at `url` if this process has it open. A later call of `open_root` opens it again."""
     with _lock:
-        root = _open.pop(_key(url, storage_options, wal, salvage), None)
+        archive = {"salvage": salvage, "unrecorded": unrecorded}
+        root = _open.pop(_key(url, storage_options, wal, archive), None)
     if root is not None:
         root.close()
 
 
-def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, salvage: bool) -> tuple[int, str]:
-    return os.getpid(), json.dumps([url, wal, salvage, dict(options or {})], sort_keys=True, default=repr)
+def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, archive: Mapping[str, bool]) -> tuple[int, str]:
+    return os.getpid(), json.dumps([url, wal, archive, dict(options or {})], sort_keys=True, default=repr)
 
 
 def opened_root(
-    url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False, **how: Any
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    salvage: bool = False,
+    unrecorded: bool = False,
+    **how: Any,
 ) -> Root:
     """Open the root at `url`, or the long-term storage of a Pravega cluster, which is read-only.
 
-    salvage: read the intact part of damaged long-term storage. how: arguments of `Root.open`. Raises its errors,
-    StorageRefused for an unknown storage option, and RootReadOnly for a new root in a Pravega cluster's storage.
+    salvage: read the intact part of damaged long-term storage. unrecorded: read the events that a killed server left in
+    its objects and did not record. how: arguments of `Root.open`. Raises its errors, StorageRefused for an unknown
+    storage option, and RootReadOnly for a new root in a Pravega cluster's storage.
     """
     open_checked(url, storage_options)
     try:
         return Root.open(url, storage_options, **how)
     except StorageRefused:
-        archive = archive_at(url, storage_options, salvage=salvage)
+        archive = archive_at(url, storage_options, salvage=salvage, unrecorded=unrecorded)
         if archive is None:
             raise
         return archive
 
 
-def archive_at(
-    url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False
-) -> PravegaRoot | None:
-    """The long-term storage of a Pravega at `url`, None if there is none."""
+def archive_at(url: str, storage_options: Mapping[str, Any] | None = None, **how: bool) -> PravegaRoot | None:
+    """The long-term storage of a Pravega at `url`, None if there is none. how: `salvage`, `unrecorded`."""
     store = open_checked(url, storage_options)
     if not is_archive(store):
         return None
     from pravega_spark.streams.pravega_lts.root import PravegaRoot  # takes longer to load than all of ours needs
 
-    return PravegaRoot(store, salvage=salvage)
+    return PravegaRoot(store, **how)
 
 
 def _after_fork() -> None:

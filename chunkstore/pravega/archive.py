@@ -16,8 +16,9 @@ from __future__ import annotations
 import functools
 import re
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData, decoding
@@ -27,6 +28,7 @@ from chunkstore.pravega.archived_segments import (
     INDEX_SUFFIX,
     ArchivedChunk,
     StoredSegment,
+    from_head,
     index_of,
     read_segment,
     removed_of,
@@ -35,11 +37,13 @@ from chunkstore.pravega.archived_segments import (
 from chunkstore.pravega.attribute_index import attributes_of
 from chunkstore.pravega.chunked_layout import stored_segments, system_segment
 from chunkstore.pravega.journal_records import SegmentSnapshot
+from chunkstore.pravega.made_chunks import MadeChunk, made_chunk
 from chunkstore.pravega.rolling_layout import rolling_segment, rolling_segments
 from chunkstore.pravega.segment_infos import SegmentInfo, decode_info
-from chunkstore.pravega.source import ArchiveDamaged, Source
+from chunkstore.pravega.source import SALVAGE, ArchiveDamaged, Source
 from chunkstore.pravega.system_boot import boot
 from chunkstore.pravega.table_entries import TableRows
+from chunkstore.pravega.unrecorded import continued
 from chunkstore.segments.errors import StoredSegmentNotFound
 
 _CONTAINER = re.compile(re.escape(CONTAINERS) + r"(?:storage_)?metadata_([0-9]{1,9})(?![0-9])")
@@ -66,12 +70,13 @@ class ArchivedSegment:
     is_table: bool
     head_recorded: bool
     length_recorded: bool
+    due: int
     problem: ArchiveDamaged | None
 
     @classmethod
     def absent(cls, name: str) -> ArchivedSegment:
         """A segment of which nothing is there."""
-        return cls(name, 0, 0, False, (), {}, None, False, True, True, None)
+        return cls(name, 0, 0, False, (), {}, None, False, True, True, 0, None)
 
 
 class _Container(NamedTuple):
@@ -91,18 +96,20 @@ class _Contents:
     containers: dict[str, int] = field(default_factory=dict)
     rolling: set[str] = field(default_factory=set)
     unrecorded: set[str] = field(default_factory=set)
+    removed: set[bytes] = field(default_factory=set)
     count: int = 0
     findings: list[str] = field(default_factory=list)
+    left_over: list[str] = field(default_factory=list)
 
 
-def open_archive(store: Store, prefix: str = "", *, salvage: bool = False) -> Archive:
+def open_archive(store: Store, prefix: str = "", *, salvage: bool = False, instead: str | None = SALVAGE) -> Archive:
     """The long-term storage in the folder `prefix` ("a/b/", "" for all) of a store; it must be at rest.
 
     It costs a listing, and requests in proportion to the containers' metadata and, in the rolling layout, to the
-    segments. salvage: go by what the system journals know where their end may be missing, which is in `findings` then.
-    Raises ArchiveDamaged, and what the store raises.
+    segments. salvage: go by what the system journals know where their end may be missing, which is in `left_over` then.
+    instead: what errors advise that salvages. Raises ArchiveDamaged, and what the store raises.
     """
-    source = Source(store, prefix)
+    source = Source(store, prefix, None if salvage else instead)
     return Archive(source, _contents(source, salvage))
 
 
@@ -110,7 +117,7 @@ class Archive:
     """A Pravega's long-term storage.
 
     where: the folder. containers: how many there are; in the rolling layout, up to the last one of which something is
-    there. findings: what is not known, in words.
+    there. findings: what is not known, in words. left_over: what is there, and is not used.
     """
 
     def __init__(self, source: Source, contents: _Contents) -> None:
@@ -124,6 +131,11 @@ class Archive:
         self.where = source.where
         self.containers = contents.count
         self.findings = tuple(contents.findings)
+        self.left_over = tuple(contents.left_over)
+
+    def damaged(self, fact: str) -> ArchiveDamaged:
+        """The error of something in it that is not as it must be."""
+        return self._source.damage(fact)
 
     def segments(self) -> Mapping[str, ArchivedSegment]:
         """All segments by their names, those of tables and Pravega's own among them; not the attribute indexes."""
@@ -168,22 +180,77 @@ class Archive:
         size, modified = self._source.size(name), self._source.modified(name)
         return (size, modified) if size is not None and modified is not None else None
 
+    def from_head(self, segment: ArchivedSegment, start: int) -> ArchivedSegment:
+        """A segment that is truncated at `start`: chunks before it may be missing, as a server deletes them."""
+        stored = from_head(self._source, self._contents.stored[segment.name], min(start, segment.length))
+        if stored.problem is segment.problem:
+            return segment
+        return replace(segment, start_offset=stored.start, chunks=stored.chunks, problem=stored.problem)
+
+    def continued(
+        self, name: str, start: int, is_trusted: Callable[[ArchivedChunk], bool]
+    ) -> tuple[ArchivedChunk, ...]:
+        """The chunks of a segment from `start` on, as far as objects reach, whatever the metadata counts.
+
+        is_trusted: whether an object is the one that is due at a chunk. Nothing for a segment that its container knows
+        to be deleted. Raises ArchiveDamaged, and what the store raises.
+        """
+        if name.encode() in self._contents.removed or name in self._contents.rolling:
+            return ()
+        known = self._segments.get(name)
+        return continued(
+            self._source,
+            known.chunks if known is not None else (),
+            start,
+            self._made.get(name, ()),
+            is_trusted,
+        )
+
+    def made_for(self, prefix: str) -> Sequence[str]:
+        """The names of segments that begin with `prefix`, of which objects are there without a record.
+
+        Without those that are known to be deleted.
+        """
+        removed = self._contents.removed
+        return [name for name in self._made if name.startswith(prefix) and name.encode() not in removed]
+
+    @functools.cached_property
+    def _made(self) -> dict[str, list[MadeChunk]]:
+        """The objects without a record that were made for a segment, by its name."""
+        recorded = {chunk.name for each in self._contents.stored.values() for chunk in each.chunks}
+        found: dict[str, list[MadeChunk]] = {}
+        for name in self._source.names():
+            made = made_chunk(name) if name not in recorded and self._source.size(name) else None
+            if made is not None and not made.segment.endswith(INDEX_SUFFIX):
+                found.setdefault(made.segment, []).append(made)
+        return found
+
     def may_be_another(self, name: str, length: int) -> bool:
         """Whether an object may have been exchanged with another one, if a chunk of `length` is due there.
 
-        Its size is not that then: either a chunk of its size is due elsewhere, or an object has the size that is
-        due here, where it is not due.
+        Its size is not that then. And either an object of its size is due where there is none, or the object that is
+        due here is where another one is due.
         """
-        recorded, strays = self._sizes
+        missing, strays = self._sizes
         size = self._source.size(name)
-        return size != length and (size in recorded or length in strays)
+        return size != length and (size in missing or length in strays)
 
     @functools.cached_property
     def _sizes(self) -> tuple[set[int], set[int]]:
-        """The lengths of chunks by their records, and the sizes of objects that no record names so."""
+        """The lengths of chunks whose objects have another size, and the sizes of objects that no record names so."""
         recorded = {chunk.name: chunk.length for each in self._contents.stored.values() for chunk in each.chunks}
         found = {name: self._source.size(name) or 0 for name in self._source.names()}
-        return set(recorded.values()), {size for name, size in found.items() if recorded.get(name) != size}
+        missing = {length for name, length in recorded.items() if found.get(name) != length}
+        return missing, {size for name, size in found.items() if recorded.get(name) != size}
+
+    def has_twin(self, name: str) -> bool:
+        """Whether another object has the size of this one, so that they may have been exchanged unnoticed."""
+        return self._counts[self._source.size(name) or 0] > 1
+
+    @functools.cached_property
+    def _counts(self) -> Counter[int]:
+        """How many objects there are of each size."""
+        return Counter(self._source.size(name) or 0 for name in self._source.names())
 
     def problems(self) -> tuple[ArchiveDamaged, ...]:
         """What is damaged of segments and their attribute indexes, as far as lengths and records show."""
@@ -202,14 +269,15 @@ class Archive:
             info is not None and info.is_table,
             stored.name not in self._contents.unrecorded,
             stored.name not in self._contents.rolling,
+            max(stored.length, info.length if info is not None and info.start_offset < info.length else 0),
             stored.problem,
         )
 
 
 def _contents(source: Source, salvage: bool) -> _Contents:
     contents = _Contents()
-    booted = boot(source, contents.findings if salvage else None)
-    removed: set[bytes] = set()
+    booted = boot(source, contents.left_over, salvage=salvage)
+    removed = contents.removed
     for container in _containers(source, booted, contents):
         known = _container(source, container, booted.get(container), contents)
         contents.containers |= dict.fromkeys((*known.infos, *known.stored), container)
@@ -225,12 +293,13 @@ def _contents(source: Source, salvage: bool) -> _Contents:
         if segment.encode() in removed:
             del contents.stored[name]
         if name == segment and contents.infos and name not in contents.infos and not name.startswith(CONTAINERS):
-            is_left = (
-                "was deleted: left out"
-                if name.encode() in removed
-                else "its container's metadata there does not know it yet, or was not flushed"
-            )
-            contents.findings.append(f"{name!r} is in long-term storage, but {is_left}")
+            if name.encode() in removed:
+                contents.left_over.append(f"{name!r} is in long-term storage, but was deleted")
+            else:
+                contents.findings.append(
+                    f"{name!r} is in long-term storage, but its container's metadata there does not know it yet, or "
+                    "was not flushed"
+                )
     for name in rolling.keys() & contents.stored.keys():
         info = contents.infos.get(name)
         if contents.stored[name].start > (info.start_offset if info is not None else 0):
@@ -239,7 +308,7 @@ def _contents(source: Source, salvage: bool) -> _Contents:
                 f"{name!r} begins at {contents.stored[name].start} or later, as far as it is there"
             )
     for name, info in contents.infos.items():
-        _merge(contents, name, info)
+        _merge(source, contents, name, info)
     if not contents.infos:
         contents.findings.append("no container's metadata is there: heads of segments are those of their chunks")
     return contents
@@ -298,16 +367,14 @@ def _table(
     return rows
 
 
-def _merge(contents: _Contents, name: str, info: SegmentInfo) -> None:
+def _merge(source: Source, contents: _Contents, name: str, info: SegmentInfo) -> None:
     """Add to what the layout says what the container knows, which is older or newer, but never less truncated."""
     stored = contents.stored.get(name)
     if stored is None:
-        stored = contents.stored[name] = StoredSegment(name, info.length, info.length, info.sealed, ())
-        if info.start_offset < info.length:
-            contents.stored[name] = stored._replace(start=0, length=0)
+        stored = StoredSegment(name, info.start_offset, info.start_offset, info.sealed, ())
     if info.length > stored.length and info.start_offset < info.length:
         contents.findings.append(
-            f"{name!r} had {info.length} bytes; only {stored.length} were flushed, the others are lost"
+            f"{name!r} had {info.length} bytes; the metadata of long-term storage has {stored.length} of them"
         )
     start = max(stored.start, min(info.start_offset, stored.length))
-    contents.stored[name] = stored._replace(start=start, sealed=stored.sealed or info.sealed)
+    contents.stored[name] = from_head(source, stored, start)._replace(sealed=stored.sealed or info.sealed)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from chunkstore.decoding import decoding
 from chunkstore.errors import StorageError
 from chunkstore.pravega.attribute_index import read_index
-from chunkstore.pravega.segment_infos import INDEX_OFFSET, SegmentInfo
+from chunkstore.pravega.segment_infos import SegmentInfo
 from chunkstore.pravega.source import ArchiveDamaged, Source
 from chunkstore.pravega.table_entries import TableRows, ahead_of, entries, live_by_hash, live_by_key, newest
 
@@ -95,6 +95,16 @@ def check_chunks(source: Source, segment: StoredSegment) -> StoredSegment:
     return segment._replace(problem=problem) if problem is not None else segment
 
 
+def from_head(source: Source, segment: StoredSegment, start: int) -> StoredSegment:
+    """The segment truncated at `start`. A server deletes chunks before a head, and may not have recorded it yet."""
+    if start <= segment.start or not segment.chunks:
+        return segment._replace(start=max(start, segment.start))
+    kept = tuple(chunk for chunk in segment.chunks if chunk.offset + chunk.length > start)
+    if segment.problem is None:
+        return segment._replace(start=start)
+    return check_chunks(source, segment._replace(start=start, chunks=kept, problem=None))
+
+
 def index_of(source: Source, index: StoredSegment) -> dict[bytes, int]:
     """The keys and values in an attribute index. Raises ArchiveDamaged, and the store's."""
     if index.problem is not None:
@@ -132,6 +142,6 @@ def table_of(source: Source, table: StoredSegment, index: StoredSegment | None, 
             ahead = ahead_of(found, table.length, hashes=False)
             return TableRows({entry.key: entry for entry in live_by_key(state, found, ahead)}, ahead)
         ahead = ahead_of(found, table.length)
-        known = info.attributes.get(INDEX_OFFSET, 0) if info is not None and found else 0
-        indexed = min(max(known, max(found.values(), default=-1) + 1), table.length)
+        # What the container's metadata says of how far the index goes may have been flushed before the index.
+        indexed = min(max(found.values(), default=-1) + 1, table.length)
         return TableRows({entry.key: entry for entry in live_by_hash(rows, found, indexed, ahead)}, ahead)

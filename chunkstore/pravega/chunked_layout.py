@@ -23,6 +23,9 @@ from chunkstore.pravega.journal_records import SegmentSnapshot
 from chunkstore.pravega.source import ArchiveDamaged, Source
 from chunkstore.pravega.table_entries import Entry
 
+_EXACT = RecordStatus.ATOMIC_WRITES | RecordStatus.SEALED
+"""The status of segments whose length is what the metadata says. Servers before 0.13 set none of it at first."""
+
 
 def system_segment(source: Source, snapshot: SegmentSnapshot) -> StoredSegment:
     """A system segment, whose records the journal has."""
@@ -60,9 +63,20 @@ def _stored(source: Source, record: StoredSegmentRecord, records: Mapping[str, R
     segment = StoredSegment(record.name, record.start_offset, record.length, sealed, ())
     try:
         record.check_invariants()
-        return check_chunks(source, segment._replace(chunks=_chunks(record, records)))
+        segment = segment._replace(chunks=_chunks(record, records))
+        return check_chunks(source, segment if record.status & _EXACT else _with_last_object(source, segment))
     except (InvalidRecord, InvalidData) as error:
         return segment._replace(problem=source.damaged(record.name, error))
+
+
+def _with_last_object(source: Source, segment: StoredSegment) -> StoredSegment:
+    """A segment whose metadata may be behind its last chunk, as its next owner has it (Pravega: claimOwnership)."""
+    last = segment.chunks[-1] if segment.chunks else None
+    size = source.size(last.name) if last is not None else None
+    if last is None or size is None or size <= last.length:
+        return segment
+    chunks = (*segment.chunks[:-1], last._replace(length=size))
+    return segment._replace(length=last.offset + size, chunks=chunks)
 
 
 def _chunks(record: StoredSegmentRecord, records: Mapping[str, Record]) -> tuple[ArchivedChunk, ...]:

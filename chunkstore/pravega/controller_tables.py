@@ -187,9 +187,9 @@ class ControllerTables:
     def _truncation(self, records: _Records) -> Truncation | None:
         """Where a stream is truncated. Raises ArchiveDamaged if that may have been cut off from the table."""
         if records.is_cut_off("truncation"):
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {records.name!r}: its record 'truncation' was not flushed, or its end is "
-                "missing: where the stream begins cannot be told. Salvage what is there"
+            raise self._archive.damaged(
+                f"{records.name!r}: its record 'truncation' was not flushed, or its end is missing: where the stream "
+                "begins is not known"
             )
         return records.value("truncation", decode_truncation)
 
@@ -226,9 +226,7 @@ class ControllerTables:
             return decode(entry.value or b"")
 
     def _damaged(self, name: str, entry: Entry, problem: object) -> ArchiveDamaged:
-        return ArchiveDamaged(
-            f"{self._archive.where}: {name!r}: the entry {entry.key!r} at offset {entry.offset}: {problem}"
-        )
+        return self._archive.damaged(f"{name!r}: the entry {entry.key!r} at offset {entry.offset}: {problem}")
 
 
 class _Records:
@@ -277,9 +275,8 @@ class _Records:
                 break  # the names say what its segments are
             if epoch is None or epoch.epoch != number:
                 is_there = "is missing" if epoch is None else f"is that of epoch {epoch.epoch}"
-                raise ArchiveDamaged(
-                    f"{self._tables._archive.where}: {self.name!r}: record {key!r} {is_there}; "
-                    f"the current epoch is {current}"
+                raise self._tables._archive.damaged(
+                    f"{self.name!r}: record {key!r} {is_there}; the current epoch is {current}"
                 )
             found.append(epoch)
         return tuple(found)

@@ -121,6 +121,11 @@ class SystemLayouts:
         """The records of all segments, owned by `epoch`. Raises InvalidRecord if they contradict themselves."""
         return tuple(layout.snapshot(epoch) for layout in self._layouts.values())
 
+    def last_chunk(self, segment: str) -> ChunkRecord | None:
+        """The last chunk of a segment, with its length so far; None if it has none."""
+        layout = self._layouts.get(segment)
+        return layout.last_chunk() if layout is not None else None
+
     def drop_empty_chunks(self) -> None:
         """Forget chunks that were added and hold nothing: their writer was stopped before it wrote."""
         for layout in self._layouts.values():
@@ -189,6 +194,11 @@ class _Layout:
                 break
             end = self._starts[name]
         return end
+
+    def last_chunk(self) -> ChunkRecord | None:
+        for name, start in reversed(self._starts.items()):
+            return ChunkRecord(name, self._length - start)
+        return None
 
     def drop_empty_chunks(self) -> None:
         self._starts = {chunk: start for chunk, start, end in self._extents() if start < end}

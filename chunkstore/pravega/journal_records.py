@@ -108,20 +108,13 @@ def encode_batch(records: Sequence[JournalRecord]) -> bytes:
     return with_version(_VERSION, fields.getvalue())
 
 
-def decode_batches(data: bytes, *, whole: bool = False) -> Iterator[list[JournalRecord]]:
-    """The batches in a journal file; one whose writing ended part-way is passed over, or with `whole` refused.
-
-    Raises InvalidData.
-    """
-    end = 0
+def decode_batches(data: bytes) -> Iterator[list[JournalRecord]]:
+    """The batches in a journal file; one whose writing ended part-way is passed over. Raises InvalidData."""
     for batch in _complete_values(data):
-        end += len(batch)
         with decoding():
             fields = _opened(batch)
             records = [_read_typed(fields) for _ in range(fields.count(4))]
         yield records
-    if whole and end < len(data):
-        raise InvalidData(f"its last {len(data) - end} bytes, from byte {end} on, are not a whole batch")
 
 
 def encode_snapshot(snapshot: JournalSnapshot) -> bytes:

@@ -7,6 +7,7 @@ the bytes that are needed are requested afterwards, and sizes are known without 
 from __future__ import annotations
 
 import bisect
+import shlex
 from collections.abc import Iterable, Iterator
 
 from chunkstore.errors import Damaged, ObjectNotFound, StorageError
@@ -30,20 +31,34 @@ def is_archive(store: Store) -> bool:
     return any(info.path.startswith(_MARKS) for info in listed) and not store.list(EPOCHS, limit=1)
 
 
-class ArchiveDamaged(Damaged, StorageError):
-    """Something in a Pravega's long-term storage is missing, or cannot be right. The message names the object."""
+SALVAGE = "read what is sound with --salvage, or option 'salvage'"
+"""What can be done about damage by a reader."""
 
-    remedy = (
-        "`pravega-spark verify --deep` tells all that is damaged or missing: restore it from a copy, or read what is "
-        "sound with option 'salvage' (docs/from-pravega.md)."
-    )
+
+class ArchiveDamaged(Damaged, StorageError):
+    """Something in a Pravega's long-term storage is missing, or cannot be right. The message names the object.
+
+    Make it with `Source.damaged`, `Archive.damaged`: then its remedy suits the storage and how it was opened.
+    """
+
+    remedy = f"Restore it from a copy, or {SALVAGE} (docs/from-pravega.md)."
+
+
+def remedy_in(where: str, instead: str | None) -> str:
+    """What to do about damage in the storage `where`. instead: of restoring it; None if that is all."""
+    restore = f"Restore it from a copy{f', or {instead}' if instead else ''} (docs/from-pravega.md)."
+    return f"`pravega-spark --root {shlex.quote(where)} verify --deep` lists all that is damaged or missing. {restore}"
 
 
 class Source:
-    """The objects below `prefix` ("a/b/", "" for all) of a store, by their names from there on."""
+    """The objects below `prefix` ("a/b/", "" for all) of a store, by their names from there on.
 
-    def __init__(self, store: Store, prefix: str = "") -> None:
+    instead: what can be done about damage instead of restoring it; None if nothing can.
+    """
+
+    def __init__(self, store: Store, prefix: str = "", instead: str | None = SALVAGE) -> None:
         self._store = store
+        self._instead = instead
         self._prefix = prefix
         self._listing = dict(self._listed())
         self._names = sorted(self._listing)
@@ -100,7 +115,13 @@ class Source:
 
     def damaged(self, name: str, problem: object) -> ArchiveDamaged:
         """The error of an object that is not as it must be."""
-        return ArchiveDamaged(f"{self.where}: {name!r}: {problem}")
+        return self.damage(f"{name!r}: {problem}")
+
+    def damage(self, fact: str) -> ArchiveDamaged:
+        """The error of something in the folder that is not as it must be."""
+        error = ArchiveDamaged(f"{self.where}: {fact}")
+        error.remedy = remedy_in(self.where, self._instead)
+        return error
 
     def _listed(self) -> Iterator[tuple[str, ObjectInfo]]:
         last = ""

@@ -1,24 +1,31 @@
 """Where the system segments of an archive are, by the newest epoch's snapshot and journals of each container (PDP-34).
 
 It is the boot of `journal.SystemJournal` for an archive that no process writes to any more: no record is skipped. Of
-the journals that follow the snapshot none may be missing, none may end within a batch, each record must continue what
-is there, and at the end the chunks must be as long as the journal says. A server that was killed may have left chunks
-that are longer, or a batch that is not whole: that looks as if the end of the journal were missing, so only
-salvaging goes by what the journal says. Pravega's snapshots have no checksum, and which one counts is mostly in the log
-that is gone; so the newest one counts, which is right because it is written whole before anything builds on it.
+the journals that follow the snapshot none may be missing, and each record must continue what is there. Pravega's
+snapshots have no checksum, and which one counts is mostly in the log that is gone; so the newest one counts, which is
+right because it is written whole before anything builds on it.
+
+A server that was killed leaves more, and its own boot accepts that (Pravega: SystemJournal.bootstrap), so it is no
+damage here:
+
+- A snapshot or a batch at the end of a journal of which only a part was written. The part is passed over.
+- A system segment whose chunks have more than the journal knows: they are written first. Where a segment is written
+  atomically, what the journal knows is its end. In older segments the last chunk's size is.
+
+Pravega changes the system segments of a container one after the other. So at most one of them is ahead of the journal;
+if several are, journals are lost, and only salvaging goes by those that are left.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData, decoding
-from chunkstore.errors import InvalidRecord
-from chunkstore.metadata.metadata_records import ChunkRecord
+from chunkstore.errors import InvalidRecord, fact_of
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.paths import CONTAINERS
 from chunkstore.pravega.journal import SystemLayouts, system_segments
 from chunkstore.pravega.journal_records import (
@@ -34,10 +41,11 @@ from chunkstore.pravega.journal_records import (
     snapshot_info_name,
     snapshot_name,
 )
-from chunkstore.pravega.source import Source
+from chunkstore.pravega.made_chunks import MadeChunk, made_chunk
+from chunkstore.pravega.source import ArchiveDamaged, Source
+from chunkstore.segments.system_changes import Appended
 
 _JOURNALS = f"{CONTAINERS}_sysjournal."
-_CHUNK = re.compile(r"(.+)\.E-(\d+)-O-(\d+)\.[0-9a-f-]{36}")
 
 
 class _Files(NamedTuple):
@@ -47,14 +55,17 @@ class _Files(NamedTuple):
     journals: list[JournalFile]
 
 
-def boot(source: Source, salvaged: list[str] | None = None) -> dict[int, dict[str, SegmentSnapshot]]:
+def boot(source: Source, findings: list[str], *, salvage: bool = False) -> dict[int, dict[str, SegmentSnapshot]]:
     """The system segments of each container, by their names. Empty where there is no system journal.
 
-    salvaged: gets, in words, what lies beyond the end of a journal; without it that is an error. Raises ArchiveDamaged,
-    and what the store raises.
+    findings: gets, in words, what is not used because no journal knows it. salvage: go by the journals that are there
+    if the end of one seems to be lost. Raises ArchiveDamaged, and what the store raises.
     """
     files = _files(source)
-    return {container: _Boot(source, container, files[container], salvaged).segments() for container in sorted(files)}
+    return {
+        container: _Boot(source, container, files[container], findings, salvage).segments()
+        for container in sorted(files)
+    }
 
 
 def _files(source: Source) -> dict[int, _Files]:
@@ -78,21 +89,32 @@ def _files(source: Source) -> dict[int, _Files]:
 class _Boot:
     """The boot of one container."""
 
-    def __init__(self, source: Source, container: int, files: _Files, salvaged: list[str] | None) -> None:
+    def __init__(self, source: Source, container: int, files: _Files, findings: list[str], salvage: bool) -> None:
         self._source = source
-        self._salvaged = salvaged
+        self._findings = findings
+        self._salvage = salvage
         self._container = container
         self._files = files
         self._layouts = SystemLayouts()
+        self._atomic: set[str] = set()  # segments whose ends the journal knows
+        self._passed_over: ArchiveDamaged | None = None  # why the newest snapshot cannot be read
 
     def segments(self) -> dict[str, SegmentSnapshot]:
         """The records of its system segments."""
+        try:
+            return self._replayed()
+        except ArchiveDamaged:
+            if self._passed_over is not None:  # it counted, as nothing leads here without it
+                raise self._passed_over from None
+            raise
+
+    def _replayed(self) -> dict[str, SegmentSnapshot]:
         epoch, number = self._begin()
         for file in self._following(epoch, number):
             for record in self._records(file):
-                with decoding(functools.partial(self._source.damaged, file.name)):
-                    if not self._layouts.apply(record, 0):
-                        raise InvalidData(f"{record} does not continue what is there: a journal before it is missing")
+                self._apply(file, record)
+        for name in system_segments(self._container):
+            self._adjust(name)
         self._layouts.drop_empty_chunks()
         try:
             found = {each.segment.name: each for each in self._layouts.snapshots(epoch)}
@@ -102,6 +124,8 @@ class _Boot:
             if name not in found:
                 raise self._source.damaged(self._last_name(), f"it knows nothing of {name!r}")
         self._check_chunks(found)
+        if self._passed_over is not None:
+            self._findings.append(f"{fact_of(self._passed_over)}: not used, as the journals lead on without it")
         return found
 
     def _begin(self) -> tuple[int, int]:
@@ -116,15 +140,21 @@ class _Boot:
             if isinstance(record, JournalSnapshot):
                 self._apply(first, record)
                 return first.epoch, 0  # its other records follow, and the snapshot is applied again before them
-        if newest is None:
-            raise self._source.damaged(self._last_name(), "there is no snapshot before it to begin with")
-        with decoding(functools.partial(self._source.damaged, newest.name)):
-            snapshot, _ = decode_snapshot(self._source.read(newest.name))
-            if snapshot.epoch != newest.epoch:
-                raise InvalidData(f"it says that it is of epoch {snapshot.epoch}")
-        self._check_info(newest)
-        self._apply(newest, snapshot)
-        return snapshot.epoch, snapshot.file_index
+        for file in reversed(self._files.snapshots):
+            try:
+                with decoding(functools.partial(self._source.damaged, file.name)):
+                    snapshot, _ = decode_snapshot(self._source.read(file.name))
+                    if snapshot.epoch != file.epoch:
+                        raise InvalidData(f"it says that it is of epoch {snapshot.epoch}")
+            except ArchiveDamaged as error:
+                self._passed_over = self._passed_over or error
+                if file is self._files.snapshots[0]:
+                    raise
+                continue
+            self._check_info(file)
+            self._apply(file, snapshot)
+            return snapshot.epoch, snapshot.file_index
+        raise self._source.damaged(self._last_name(), "there is no snapshot before it to begin with")
 
     def _first_of_newest_epoch(self) -> JournalFile | None:
         if not self._files.journals:
@@ -132,9 +162,19 @@ class _Boot:
         name = journal_name(self._container, self._files.journals[-1].epoch, 1)
         return next((file for file in self._files.journals if file.name == name), None)
 
-    def _apply(self, file: JournalFile, snapshot: JournalSnapshot) -> None:
+    def _apply(self, file: JournalFile, record: JournalRecord) -> None:
         with decoding(functools.partial(self._source.damaged, file.name)):
-            self._layouts.apply(snapshot, 0)
+            if not self._layouts.apply(record, 0):
+                raise InvalidData(f"{record} does not continue what is there: a journal before it is missing")
+        match record:
+            case Appended():
+                self._atomic.add(record.segment)
+            case SegmentSnapshot() if record.segment.status & RecordStatus.ATOMIC_WRITES:
+                self._atomic.add(record.segment.name)
+            case JournalSnapshot():
+                for each in record.segments:
+                    if each.segment.status & RecordStatus.ATOMIC_WRITES:
+                        self._atomic.add(each.segment.name)
 
     def _check_info(self, newest: JournalFile) -> None:
         """Later servers say in a file which snapshot counts: then at least that one must be there."""
@@ -166,45 +206,61 @@ class _Boot:
 
     def _records(self, file: JournalFile) -> Iterator[JournalRecord]:
         data = self._source.read(file.name)
-        is_last = file.name == self._files.journals[-1].name
         with decoding(functools.partial(self._source.damaged, file.name)):
-            for batch in decode_batches(data, whole=not is_last or self._salvaged is None):
+            for batch in decode_batches(data):
                 yield from batch
 
     def _last_name(self) -> str:
         last = self._files.journals or self._files.snapshots
         return last[-1].name
 
+    def _adjust(self, name: str) -> None:
+        """Make the last chunk as long as its object, as Pravega's boot does, if the journal does not know its end.
+
+        (Pravega: SystemJournal.adjustLastChunkLengths)
+        """
+        chunk = self._layouts.last_chunk(name)
+        size = self._source.size(chunk.name) if chunk is not None and name not in self._atomic else None
+        if chunk is not None and size is not None and size > chunk.length:
+            self._layouts.apply(Appended(name, chunk.name, chunk.length, size - chunk.length), 0)
+
     def _check_chunks(self, found: dict[str, SegmentSnapshot]) -> None:
-        """What lies there beyond the journal's end was written after it: then some of the journal is missing."""
+        """Check that no chunk is behind the journal, and that one segment at most is ahead of it."""
+        ahead: dict[str, list[tuple[MadeChunk | None, str]]] = {}
         for name, (segment, chunks) in found.items():
-            known = {chunk.name for chunk in chunks}
             for chunk in chunks:
                 size = self._source.size(chunk.name)
                 if size is None or size < chunk.length:
                     has = "is missing" if size is None else f"has {size} bytes"
                     raise self._source.damaged(chunk.name, f"it {has}; {chunk.length} are due by the system journal")
-            if chunks and (size := self._source.size(chunks[-1].name) or 0) > chunks[-1].length:
-                self._beyond(
-                    chunks[-1].name, f"it has {size} bytes, of which the system journal knows {chunks[-1].length}"
-                )
-            for other in self._source.names(f"{name}.E-"):
-                match = _CHUNK.fullmatch(other)
-                if match is None or other in known or match[1] != name or not self._source.size(other):
-                    continue
-                if int(match[3]) >= segment.length and int(match[2]) >= self._epoch_of(chunks):
-                    self._beyond(other, "the system journal does not know it")
-
-    def _beyond(self, name: str, problem: str) -> None:
-        if self._salvaged is None:
+            ahead[name] = list(self._unknown(segment, chunks))
+        texts = [text for unknown in ahead.values() for _, text in unknown]
+        newest = (self._files.journals or self._files.snapshots)[-1].epoch
+        # What an older owner left is no concern of the journal of a later one.
+        under_way = [
+            name for name, unknown in ahead.items() if any(made is None or made.epoch >= newest for made, _ in unknown)
+        ]
+        if len(under_way) > 1 and not self._salvage:
             raise self._source.damaged(
-                name,
-                f"{problem}: the end of {self._last_name()!r}, or a journal behind it, is missing; or the server was "
-                "stopped before it wrote it: then salvage what the journal knows",
+                self._last_name(),
+                f"its end or a journal after it is missing, as it does not know what is in {len(under_way)} system "
+                f"segments, and a server writes one at a time: {'; '.join(texts)}",
             )
-        self._salvaged.append(f"{name!r}: {problem}; left out")
+        self._findings += texts
 
-    @staticmethod
-    def _epoch_of(chunks: Sequence[ChunkRecord]) -> int:
-        match = _CHUNK.fullmatch(chunks[-1].name) if chunks else None
-        return int(match[2]) if match else 0
+    def _unknown(
+        self, segment: StoredSegmentRecord, chunks: Sequence[ChunkRecord]
+    ) -> Iterator[tuple[MadeChunk | None, str]]:
+        """What a system segment has that no journal knows: chunks, and in words how much of them."""
+        left_out = "the server was stopped before it recorded the rest, which is not used"
+        last = made_chunk(chunks[-1].name) if chunks else None
+        if chunks and (size := self._source.size(chunks[-1].name) or 0) > chunks[-1].length:
+            known = chunks[-1].length
+            yield last, f"{chunks[-1].name!r}: it has {size} bytes, and the system journal knows {known}: {left_out}"
+        known_names = {chunk.name for chunk in chunks}
+        for name in self._source.names(f"{segment.name}.E-"):
+            made = made_chunk(name)
+            if made is None or name in known_names or made.segment != segment.name or not self._source.size(name):
+                continue
+            if made.offset >= segment.length and made.epoch >= (last.epoch if last is not None else 0):
+                yield made, f"{name!r}: the system journal does not know it: {left_out}"

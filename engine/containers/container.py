@@ -58,16 +58,24 @@ BACKGROUND_THREADS = 3
 
 
 class Loss(NamedTuple):
-    """Bytes [start, end) of a segment that cannot be read any more, and why. stream: "scope/stream"."""
+    """Bytes [start, end) of a segment that are not read, and why. stream: "scope/stream". there: whether they exist,
+    and are left out; else they are lost."""
 
     stream: str
     segment: str
     start: int
     end: int
     reason: str
+    there: bool = False
+
+    @property
+    def fact(self) -> str:
+        """What is not read, without the names."""
+        what = "left out" if self.there else "lost"
+        return f"bytes {self.start} to {self.end} are {what}: {self.reason}"
 
     def __str__(self) -> str:
-        return f"stream {self.stream}: bytes {self.start} to {self.end} of {self.segment!r} are lost: {self.reason}"
+        return f"stream {self.stream}: {self.segment!r}: {self.fact}"
 
 
 class Container:
@@ -310,7 +318,7 @@ class Container:
         return self.tables.scan(table, prefix)
 
     def lost(self, prefix: str = "") -> Sequence[Loss]:
-        """Bytes of segments whose names begin with `prefix` that are lost and skipped by readers: none here."""
+        """Bytes of segments whose names begin with `prefix` that readers skip: none here."""
         return ()
 
     # --- maintenance--------------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ def import_(
     root, place = _find_root(session)
     try:
         with elsewhere(source, source_options) as store:
-            found = Import(store, names, [str(name) for name in byte_streams], copied)
+            archive = {"salvage": session.salvage, "unrecorded": session.unrecorded}
+            found = Import(store, names, [str(name) for name in byte_streams], copied, **archive)
     except (ScopeNotFound, StreamNotFound) as error:
         raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
     report = found.report(root, place)
@@ -116,6 +117,8 @@ def _lines(report: ImportReport) -> Sequence[str]:
         lines += [f"{name}: {what}" for what in each.unknown]
         if each.transactions:
             lines.append(f"{name}: open transactions are not imported: {', '.join(each.transactions)}")
+        lines += [f"{name}: {what}" for what in each.not_imported]
+        lines += [f"{name}: {what}" for what in each.recovered]
     return [*lines, *(f"not imported: {what}" for what in report.left_out), *report.unknown]
 
 

@@ -19,6 +19,7 @@ from pravega_spark.console.program import Commands
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @root_options(required=False)
 @click.option("--salvage", is_flag=True, help="Read the sound part of a damaged Pravega storage.")
+@click.option("--unrecorded", is_flag=True, help="Also read events that a killed Pravega server did not record.")
 @click.version_option(package_name="pravega-spark")
 @click.pass_context
 def cli(
@@ -30,18 +31,19 @@ def cli(
     wide: bool,
     traceback: bool,  # see Commands
     salvage: bool,
+    unrecorded: bool,
 ) -> None:
     """Event streams in a folder or a bucket: create, write, read and inspect them; verify and maintain their root.
 
     The options below may be given before or after the command.
     """
     context.obj = context.with_resource(Session(url, wal, storage, as_json, wide))
-    context.obj.salvage = salvage
+    context.obj.salvage, context.obj.unrecorded = salvage, unrecorded
 
 
 add_to(cli)
 
-_GLOBAL = ("url", "wal", "storage", "as_json", "wide", "salvage", "traceback")
+_GLOBAL = ("url", "wal", "storage", "as_json", "wide", "salvage", "unrecorded", "traceback")
 
 
 def _after(option: click.Option) -> click.Option:

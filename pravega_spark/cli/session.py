@@ -36,7 +36,9 @@ class Session:
         self.wal = wal
         self.options = options  # of the root's filesystem: never show them
         self._root: Root | None = None
+        self.reported = False  # the command has printed what is not read
         self.salvage = False  # the sound part of a damaged Pravega storage is read
+        self.unrecorded = False  # so are events that a killed Pravega server did not record
 
     def take(self, name: str, value: Any) -> None:
         """Set a global option that was given after the command. Raises BadParameter for a storage option given
@@ -49,6 +51,8 @@ class Session:
             self.output.as_json = value
         elif name == "salvage":
             self.salvage = value
+        elif name == "unrecorded":
+            self.unrecorded = value
         elif name == "wide":
             self.output.wide = value
         elif twice := sorted(self.options.keys() & value.keys()):
@@ -64,6 +68,7 @@ class Session:
                 self.url,
                 self.options,
                 salvage=self.salvage,
+                unrecorded=self.unrecorded,
                 wal=self.wal,
                 create=self.new_root,
                 new_log=self.new_log,
@@ -130,8 +135,8 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         if self._root is not None:
-            for line in self._root.losses:
-                self.output.warning(f"lost: {line}")
+            for line in (*self._root.losses, *self._root.recovered) if not self.reported else ():
+                self.output.warning(line)
             self._root.close()
 
 

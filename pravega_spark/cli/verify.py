@@ -27,6 +27,7 @@ def verify(session: Session, deep: bool) -> None:
 
     with session.output.progress() as progress:
         report = verify_root(session.root, progress, deep)
+    session.reported = True
     if session.output.as_json:
         _print_json(report)
     else:

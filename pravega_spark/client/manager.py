@@ -140,7 +140,9 @@ class StreamManager:
         create: True creates the root now if it does not exist, even beside other objects. False never creates it. By
             default `create_scope` creates it if its location is empty; everything else raises RootNotFound until then.
         wal: root of the write-ahead log, if it is not inside the root. salvage: read the sound part of a damaged
-            Pravega storage; `losses` lists the rest. storage_options: for the fsspec filesystem.
+            Pravega storage; `losses` lists the rest. unrecorded: also read the whole events that a killed Pravega
+            server left in its storage without recording them; `recovered` lists them. storage_options: for the fsspec
+            filesystem.
         auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
             there is no broker: access and encryption are up to the storage.
 
@@ -162,6 +164,7 @@ class StreamManager:
         wal: str | None = None,
         create: bool | None = None,
         salvage: bool = False,
+        unrecorded: bool = False,
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
@@ -172,8 +175,9 @@ class StreamManager:
             )
         if auth_enabled or tls_enabled or disable_cert_verification:
             logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
+        archive = {"salvage": salvage, "unrecorded": unrecorded}
         self._begin(
-            None, lambda **how: opened_root(place, storage_options, wal=wal, salvage=salvage, **how)
+            None, lambda **how: opened_root(place, storage_options, wal=wal, **archive, **how)
         )  # its repr shows no option
         try:
             self._opened(create=bool(create))
@@ -235,8 +239,13 @@ class StreamManager:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What is lost of a storage that is salvaged, as far as it was met: streams, segments and offsets, in words."""
+        """What is not read of a Pravega's storage, as far as it was met: streams, segments and offsets, in words."""
         return self.root.losses
+
+    @property
+    def recovered(self) -> tuple[str, ...]:
+        """What is read of a Pravega's storage although its metadata does not record it, in words as `losses`."""
+        return self.root.recovered
 
     def __enter__(self) -> StreamManager:
         self._check_open()
@@ -303,6 +312,8 @@ class StreamManager:
         *,
         copy: bool = False,
         byte_streams: Collection[str] = (),
+        salvage: bool = False,
+        unrecorded: bool = False,
         dry_run: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         progress: Progress = no_progress,
@@ -317,6 +328,8 @@ class StreamManager:
             copy: copy the data. By default it is hard-linked: no byte moves, and both must be folders on one
                 filesystem. Either way neither depends on the other afterwards.
             byte_streams: streams, as "scope/stream", whose bytes are not events.
+            salvage: import what is sound of damaged streams; the report names the rest, by segments and offsets.
+            unrecorded: import also the whole events that a killed server did not record; the report names them.
             dry_run: only report what would be imported, and what not. storage_options: for the source's filesystem.
 
         Raises ImportIncomplete, with the report, if not all could be imported; ScopeNotFound, StreamNotFound;
@@ -324,7 +337,8 @@ class StreamManager:
         """
         from pravega_spark.streams.pravega_lts.imports import Import, ImportIncomplete
 
-        found = Import(open_checked(os.fspath(source), storage_options), names, byte_streams, copy)
+        store = open_checked(os.fspath(source), storage_options)
+        found = Import(store, names, byte_streams, copy, salvage=salvage, unrecorded=unrecorded)
         if dry_run:
             try:
                 return found.report(self._opened(create=True, empty=True, dry_run=True))

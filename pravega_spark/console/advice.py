@@ -76,6 +76,12 @@ def why_kept(found: Retained) -> str:
 def user_message(error: Exception) -> str:
     """The message of an error, for users of the command line."""
     match error:
+        case StreamRecreated():
+            return f"{error.fact} {error.remedy}"
+        case ScopeNotFound(read_only=True) | StreamNotFound(read_only=True, without_scope=True):
+            return f"{error.fact} `pravega-spark scope list` shows what there is."
+        case StreamNotFound(read_only=True):
+            return f"{error.fact} `pravega-spark stream list` shows what there is."
         case ScopeNotFound():
             return (
                 f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
@@ -87,8 +93,6 @@ def user_message(error: Exception) -> str:
                 f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
                 f"{scope}` makes it."
             )
-        case StreamRecreated():
-            return f"{error.fact} {error.remedy}"
         case StreamNotFound():
             return (
                 f"{error.fact} `pravega-spark stream list` shows what there is, and `pravega-spark stream create "

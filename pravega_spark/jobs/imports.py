@@ -43,19 +43,22 @@ def run(
     copied: bool = False,
     byte_streams: Sequence[object] = (),
     source_options: Mapping[str, Any] | None = None,
+    salvage: bool = False,
+    unrecorded: bool = False,
     dry_run: bool = False,
     spark: SparkSession | None = None,
 ) -> list[JobOutcome]:
     """Import the selected streams of the long-term storage `source`, whose filesystem gets `source_options`.
 
     copied: copy the data; otherwise it is hard-linked, which requires folders on one filesystem. byte_streams: streams,
-    as "scope/stream", whose bytes are not events. The root is created if its folder or bucket is empty. spark: a
-    cluster whose executors reach both storages. Raises ValueError, StorageError.
+    as "scope/stream", whose bytes are not events. salvage, unrecorded: see `Import`. The root is created if its folder
+    or bucket is empty. spark: a cluster whose executors reach both storages. Raises ValueError, StorageError.
     """
     check(target)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
     with elsewhere(source, source_options) as store:
-        found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied)
+        archive = {"salvage": salvage, "unrecorded": unrecorded}
+        found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied, **archive)
     if dry_run:
         return _outcomes(_report(found, target))
     root = open_root(target.root, target.storage, target.wal, create=True)
@@ -100,6 +103,11 @@ def _brought(target: Target, source: str, options: Mapping[str, Any], task: Segm
 def _outcomes(report: ImportReport) -> list[JobOutcome]:
     """The outcome of each stream, then notes on what is not imported, and on what is not known of the whole storage."""
     notes = [JobOutcome("", "", NOTE, detail=f"not imported: {what}") for what in report.left_out]
+    notes += [
+        JobOutcome(each.scope, each.stream, NOTE, detail=what)
+        for each in report.streams
+        for what in (*each.not_imported, *each.recovered)
+    ]
     notes += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
     notes += [JobOutcome(scope, "", NOTE, detail="the scope has no streams") for scope in report.empty_scopes]
     return [*map(_outcome, report.streams), *notes]
@@ -121,7 +129,12 @@ _SOURCE = click.Option(
     help="The folder or bucket that the segment stores wrote to; stop them first.",
 )
 
-main = program(IMPORT, run, _SOURCE)
+_ARCHIVE = [
+    click.Option(["--salvage"], is_flag=True, help="Import the sound part of damaged streams."),
+    click.Option(["--unrecorded"], is_flag=True, help="Also import events that a killed server did not record."),
+]
+
+main = program(IMPORT, run, _SOURCE, *_ARCHIVE)
 
 if __name__ == "__main__":
     main()

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_READ_ONLY = "Metadata table 'Streams' lists the streams of a scope."
+
 _OURS = ("chunkstore", "engine", "pravega_spark")
 
 
@@ -95,12 +97,16 @@ def message_for_users(error: Exception) -> str:
     )
 
     match error:
+        case ScopeNotFound(read_only=True):
+            return f"{error.fact} {_READ_ONLY}"
         case ScopeNotFound():
             return f"{error.fact} Create it first, or set option 'allow_create_scope' to true."
         case StreamDeleted():
             return f"{error.fact} Set option 'fail_on_data_loss' to false to continue without it."
         case StreamRecreated():
             return f"{error.fact} Start the query again with a new checkpoint: it then reads or writes the new stream."
+        case StreamNotFound(read_only=True):
+            return f"{error.fact} {_READ_ONLY}"
         case StreamNotFound(without_scope=True):
             options = "options 'allow_create_scope' and 'allow_create_stream'"
             return f"{error.fact} Create it first, or set {options} to true."

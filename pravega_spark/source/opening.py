@@ -31,12 +31,13 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
     creates a root.
     """
     location = options.root, options.storage, options.wal
+    archive = {"salvage": options.salvage, "unrecorded": options.unrecorded}
     try:
-        root = open_root(*location, salvage=options.salvage)
+        root = open_root(*location, **archive)
     except RootNotFound as missing:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
-        root = open_root(*location, salvage=options.salvage, create=True)
+        root = open_root(*location, create=True, **archive)
         if not misspelled(missing.root, missing.similar):  # else creating the root has logged it
             log.warning(
                 "There was no root of streams in %s, so this write created one. Check that this is the URL "

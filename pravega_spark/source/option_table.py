@@ -429,6 +429,15 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "unrecorded",
+        "boolean",
+        "Also read whole events that a killed Pravega server wrote to its long-term storage and did not record in its "
+        "metadata. Their number is logged on the driver, by segment and offsets. Without it the metadata table "
+        "`Losses` lists them.",
+        (*READS, "metadata"),
+        default="false",
+    ),
+    Option(
         "allow_create_scope",
         "boolean",
         "Create the scope if it does not exist. In a write, together with allow_create_stream, it also creates a "

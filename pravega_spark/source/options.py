@@ -101,6 +101,7 @@ class SourceOptions:
     value_schema: str | None
     on_malformed: Literal["fail", "null"]
     salvage: bool
+    unrecorded: bool
     allow_create_scope: bool
     allow_create_stream: bool
     asked_to_create_scope: bool

@@ -266,7 +266,7 @@ class TableReader(DataSourceReader):
         for container, prefix in self._chosen(self._root()):
             for loss in container.lost(prefix):
                 scope, _, stream = loss.stream.partition("/")
-                yield scope, stream, *loss[1:]
+                yield scope, stream, loss.segment, loss.start, loss.end, loss.reason
 
     # --- of the root -------------------------------------------------------------------------------------------
 

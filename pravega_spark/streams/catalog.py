@@ -132,7 +132,8 @@ class Catalog:
 
     def scope_not_found(self, scope: str) -> ScopeNotFound:
         """The error for a scope that does not exist."""
-        return ScopeNotFound(scope, similar_keys(self.root, SCOPES, scope) if self._suggesting else ())
+        similar = similar_keys(self.root, SCOPES, scope) if self._suggesting else ()
+        return ScopeNotFound(scope, similar, read_only=self.root.read_only)
 
     def create_stream(
         self,
@@ -164,7 +165,7 @@ class Catalog:
         if stream.exists():
             return stream
         if create_stream is Creation.UNLESS_TYPO and (meant := probably_meant(self.root, STREAMS, stream.key)):
-            raise StreamNotFound(stream.key, meant)
+            raise StreamNotFound(stream.key, meant, read_only=self.root.read_only)
         if create_stream is not Creation.NEVER or create_scope is Creation.NEVER:
             self.ensure_scope(scope, create=create_scope, level=level)
         if create_stream is Creation.NEVER:

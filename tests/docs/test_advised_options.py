@@ -40,7 +40,7 @@ def known(command: str) -> set[str]:
 
 def named(words: str) -> str:
     """The command that some words begin with, behind options of the program; "" for none."""
-    plain = re.sub(r"^(--(json|wide|salvage|traceback) |--\w+ \S+ )*", "", words.replace("\\", ""))
+    plain = re.sub(r"^(--(json|wide|salvage|unrecorded|traceback) |--\w+ \S+ )*", "", words.replace("\\", ""))
     first = plain.split(" ")
     return next((name for name in (" ".join(first[:2]), first[0]) if name in COMMANDS), "")
 

@@ -3,6 +3,7 @@
 from tests.planted import Breakage
 
 _TESTS = "tests/streams/test_imports.py"
+_KILLED = "tests/streams/test_pravega_lts_killed.py"
 
 BREAKAGES = [
     Breakage(
@@ -32,6 +33,20 @@ BREAKAGES = [
         old="        if found is not None and found.source == source:",
         new="        if found is not None and found.source != source:",
         tests=[f"{_TESTS}::test_progress_is_used_after_a_kill_and_damaged_progress_is_not"],
+    ),
+    Breakage(
+        name="objects-without-a-record-that-are-passed-over",
+        file="chunkstore/pravega/unrecorded.py",
+        old="    chain, end = _recorded(source, found, start, is_trusted)",
+        new="    chain, end = _recorded(source, found, start, is_trusted)\n    others = ()",
+        tests=[f"{_KILLED}::test_objects_without_a_record_continue_a_segment_where_it_ends"],
+    ),
+    Breakage(
+        name="objects-that-contradict-each-other",
+        file="chunkstore/pravega/unrecorded.py",
+        old="        if not _same(source, last, chunk, shared):",
+        new="        if _same(source, last, chunk, -1) is None:",
+        tests=[f"{_KILLED}::test_objects_that_contradict_each_other_are_not_used"],
     ),
     Breakage(
         name="segments-that-begin-at-zero",

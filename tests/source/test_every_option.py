@@ -91,6 +91,7 @@ SAMPLES: dict[str, Sample] = {
     ),
     "on_malformed": Sample("null", "on_malformed", "null", "skip", "^Option 'on_malformed' must be one of fail, null"),
     "salvage": flag("salvage", "true"),
+    "unrecorded": flag("unrecorded", "true"),
     "allow_create_scope": flag("allow_create_scope", "false"),
     "allow_create_stream": flag("allow_create_stream", "false"),
     "default_num_segments": Sample(

@@ -87,6 +87,7 @@ def test_defaults() -> None:
         value_schema=None,
         on_malformed="fail",
         salvage=False,
+        unrecorded=False,
         allow_create_scope=True,
         allow_create_stream=True,
         asked_to_create_scope=False,

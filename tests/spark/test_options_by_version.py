@@ -20,8 +20,9 @@ from pravega_spark.source.option_table import METADATA_TABLES, OPTIONS, Use
 from pravega_spark.source.tables import table_schema
 from pravega_spark.streams.maintenance.subscribers import query_subscriber, subscribers
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.events import event_header
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
-from tests.archives import ROLLING, case, laid_out
+from tests.archives import CHUNKED, ROLLING, case, laid_out
 from tests.options_by_version import FLAG, PAGE, PROPERTY, columns_of, with_columns
 from tests.spark.option_lab import READING, ROWS, WRITING, AnyUse, Lab, refusal, refused, settle, sizes
 
@@ -329,6 +330,17 @@ def what_is_sound_of_a_damaged_archive_is_read(lab: Lab, use: AnyUse) -> Outcome
     assert lab.count(use, **damaged, salvage=True) > 0
     if use == "metadata":
         assert len(lab.rows_of(use, **damaged, salvage=True, metadata="Losses")) == 1
+    return None
+
+
+@probe("unrecorded", uses=READING)
+def events_that_a_killed_server_did_not_record_are_read(lab: Lab, use: AnyUse) -> Outcome:
+    objects = dict(case(CHUNKED).objects)
+    name = max(name for name in objects if name.startswith("demo/sealed/1.#epoch.0.E-"))
+    objects[name] += event_header(1) + b"a"
+    killed = {"controller": str(laid_out(objects, lab.path / "lts")), "scope": "demo", "stream": "sealed"}
+    counts = lab.count(use, **killed), lab.count(use, **killed, unrecorded=True)
+    assert counts == (200, 201)
     return None
 
 

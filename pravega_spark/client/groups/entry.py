@@ -101,7 +101,9 @@ class GroupEntry:
             if known is not None:
                 return known
             if not scope.keep():
-                raise ScopeNotFound(scope.name, similar_keys(self._root, SCOPES, scope.name))
+                raise ScopeNotFound(
+                    scope.name, similar_keys(self._root, SCOPES, scope.name), read_only=self._root.read_only
+                )
             self._put(retry, condition, PutEntry(GROUPS, self.key, state.encode(), NOT_EXISTS))
 
     def change(self, step: Step) -> GroupState:

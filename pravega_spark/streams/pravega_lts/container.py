@@ -9,19 +9,17 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NoReturn
-
-import immutables
+from typing import Any, NamedTuple, NoReturn
 
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.boot_clock import boot_time
+from chunkstore.errors import fact_of
 from chunkstore.pravega.archive import ArchivedSegment, open_archive
 from chunkstore.pravega.archived_segments import SegmentTruncated as HeadPassed
-from chunkstore.pravega.source import ArchiveDamaged
+from chunkstore.pravega.source import SALVAGE
 from engine.clocks import StorageClock
 from engine.containers.container import Loss
 from engine.errors import BadOffset, SegmentNotFound, SegmentTruncated
@@ -29,7 +27,7 @@ from engine.logs.frames import START
 from engine.settings import Settings
 from engine.state.index_records import RECORD_SIZE
 from engine.state.segment_map import SegmentMap
-from engine.state.segments import Extent, Extents, Segment
+from engine.state.segments import Segment
 from engine.state.state import EMPTY, State
 from engine.state.tables import Entry
 from engine.storage.cache import Cache
@@ -37,25 +35,41 @@ from engine.storage.lookups import Lookups
 from engine.storage.object_reads import ObjectRange, Stores, fetch, plan, plan_extents
 from engine.task_runner import TaskRunner
 from pravega_spark.errors import ScopeNotFound, StreamNotFound
+from pravega_spark.quantities import counted
 from pravega_spark.streams.maintenance.recorded_cuts import RECORDED_SEGMENTS, contents, latest_attributes
-from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.index import decode_records
-from pravega_spark.streams.model.index_builder import IndexedEvents, index_events
+from pravega_spark.streams.model.index_builder import index_events
 from pravega_spark.streams.model.names import index_segment_name, indexed_segment_name, parse_segment_name, segment_name
 from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS, TRANSACTIONS
 from pravega_spark.streams.pravega_lts.read_only import RootReadOnly
 from pravega_spark.streams.pravega_lts.records import is_open, stream_record, transaction_record
-from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaStreams
+from pravega_spark.streams.pravega_lts.segment_scan import SegmentScan, Sound, Tail, segment_of
+from pravega_spark.streams.pravega_lts.streams import OWN, PravegaStream, PravegaStreams
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of
 from pravega_spark.streams.scopes import encode_scope
 
 logger = logging.getLogger(__name__)
 
-_SALVAGED = 1 << 20  # bytes that are read at once if parts may be missing
+_UNMERGED = "it was not merged into the stream before the server was stopped, or no metadata records it"
 
-_OWN = "_"
-"""The prefix of the names of Pravega's own scopes and streams, which are not shown."""
+
+class Recovered(NamedTuple):
+    """Bytes [start, end) of a segment that are read although no metadata records them. stream: "scope/stream"."""
+
+    stream: str
+    segment: str
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def fact(self) -> str:
+        """What is read, without the names."""
+        return f"bytes {self.start} to {self.end} are read: {self.reason}"
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}: {self.segment!r}: {self.fact}"
 
 
 class _LazyEntry(Entry):
@@ -75,9 +89,22 @@ class PravegaContainer:
 
     salvage: damaged data is left out instead. A segment is read up to where its bytes and events are sound, which is
     determined on first access. What is lost is logged, and listed in `losses`.
+
+    unrecorded: whole events are read that a killed server left in objects and did not record in its metadata; they are
+    logged, and listed in `recovered`. Without it they are left out, which is logged and listed in `losses`.
+
+    byte_streams: streams, as "scope/stream", whose bytes are known not to be events. instead: what errors advise that
+    salvages.
     """
 
-    def __init__(self, stores: Stores, salvage: bool = False) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        salvage: bool = False,
+        unrecorded: bool = False,
+        byte_streams: Collection[str] = (),
+        instead: str = SALVAGE,
+    ) -> None:
         self.stores = stores
         self.number = 0
         self.settings = Settings(maintenance=False, threaded=False)
@@ -86,10 +113,13 @@ class PravegaContainer:
         self.background = TaskRunner("archive", 0, boot_time)
         self.cache = Cache(self.settings.cache_bytes)
         self.lookups = Lookups(stores, 0, self.cache)
-        self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage), salvage=salvage)
+        self.streams = PravegaStreams(open_archive(stores.chunks, salvage=salvage, instead=instead), salvage=salvage)
         self.losses: list[Loss] = []
+        self.recovered: list[Recovered] = []
         self.archive = self.streams.archive
         self.salvage = salvage
+        self.unrecorded = unrecorded
+        self._byte_streams = frozenset(byte_streams)
         self._where = stores.chunks.root
         self._cache = IndexCache()
         self._indexes: dict[str, bytes] = {}
@@ -137,12 +167,12 @@ class PravegaContainer:
                 yield key, entry
 
     def _keys(self, table: str) -> Iterator[str]:
-        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(_OWN)]
+        scopes = [scope for scope in self.streams.scopes() if not scope.startswith(OWN)]
         if table == SCOPES:
             yield from scopes
         elif table == STREAMS:
             for scope in scopes:
-                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(_OWN))
+                yield from (f"{scope}/{name}" for name in self.streams.streams(scope) if not name.startswith(OWN))
         elif table == TRANSACTIONS:
             for stream in list(self._keys(STREAMS)):
                 for transaction in filter(is_open, self.stream(stream).transactions):
@@ -150,7 +180,7 @@ class PravegaContainer:
 
     def _entry(self, table: str, key: str) -> Entry | None:
         if table == SCOPES:
-            known = key in self.streams.scopes() and not key.startswith(_OWN)
+            known = key in self.streams.scopes() and not key.startswith(OWN)
         elif table == STREAMS:
             known = self._has_stream(key)
         elif table == TRANSACTIONS:
@@ -173,7 +203,7 @@ class PravegaContainer:
     def _has_stream(self, key: str) -> bool:
         scope, _, name = key.partition("/")
         with suppress(ScopeNotFound):
-            return not scope.startswith(_OWN) and not name.startswith(_OWN) and name in self.streams.streams(scope)
+            return not scope.startswith(OWN) and not name.startswith(OWN) and name in self.streams.streams(scope)
         return False
 
     def stream(self, key: str) -> PravegaStream:
@@ -210,25 +240,24 @@ class PravegaContainer:
     known_attributes = attributes
 
     def _found(self, name: str) -> Segment | None:
-        there = self.archive.segments().get(name)
-        if there is None:
-            return self._index_of(name) or self._recorded(name) or self._absent(name)
-        start, length = self._bounds(there)
-        chunks = [Extent(chunk.name, 0, chunk.length, b"") for chunk in there.chunks]
-        extents = Extents().appended(there.chunks[0].offset, chunks) if chunks else Extents()
-        segment = Segment(name, 0, start, length, there.sealed, 0, 0, immutables.Map(), extents, length)
-        if self.salvage and (stream := self._stream_of(name)) is not None:
-            segment = self._sound(stream, segment)
+        there, stream = self.archive.segments().get(name), self._stream_of(name)
+        if stream is None:
+            segment = self._recorded_part(there) if there is not None else None
+            if segment is None:
+                return self._index_of(name) or self._recorded(name)
+        else:
+            number = parse_segment_name(name).segment_id
+            start, length = stream.bounds(number)
+            chunks = self.archive.from_head(there, start).chunks if there is not None else ()
+            sealed = there.sealed if there is not None else self.salvage
+            segment = self._readable(stream, number, segment_of(name, start, length, sealed, chunks))
         return CountedSegment.of(segment, functools.partial(self._count, name))
 
-    def _bounds(self, segment: ArchivedSegment) -> tuple[int, int]:
-        """Start and end of a segment, by its stream's records. Raises ArchiveDamaged if they contradict the segment."""
-        stream = self._stream_of(segment.name)
-        if stream is not None:
-            return stream.bounds(parse_segment_name(segment.name).segment_id)
-        if segment.problem is not None:
-            raise segment.problem
-        return segment.start_offset, segment.length
+    def _recorded_part(self, there: ArchivedSegment) -> Segment:
+        """A segment of no stream, as the metadata has it. Raises ArchiveDamaged."""
+        if there.problem is not None:
+            raise there.problem
+        return segment_of(there.name, there.start_offset, there.length, there.sealed, there.chunks)
 
     def _stream_of(self, name: str) -> PravegaStream | None:
         """The stream of a segment, by its name."""
@@ -238,63 +267,48 @@ class PravegaContainer:
             return stream if found.segment_id in stream.segments else None
         return None
 
-    def _absent(self, name: str) -> Segment | None:
-        """A segment of a stream without any object. Raises ArchiveDamaged if it had data."""
-        stream = self._stream_of(name)
-        if stream is None:
-            return None
-        number = parse_segment_name(name).segment_id
-        start, end = stream.bounds(number)
-        if not stream.is_absent(number):
-            self._lose(Loss(f"{stream.scope}/{stream.name}", name, start, end, "no container knows it"))
-        return CountedSegment.of(
-            Segment(name, 0, start, start, self.salvage, 0, 0, immutables.Map(), Extents(), start), lambda: 0
-        )
-
-    def _sound(self, stream: PravegaStream, segment: Segment) -> Segment:
-        """A segment up to where its events are sound, and its index."""
-        name, start = segment.name, segment.start_offset
-
-        def read(low: int, high: int) -> bytes:
-            return b"".join(fetch(self.stores, plan_extents(segment.extents, 0, low, high)))
-
-        there = min(segment.length, self._reach(segment.extents, start))
-        index, end, _, problem = found = index_events(read, start, there, _SALVAGED)
-        if problem is not None and there == segment.length and end > start:
-            header = read(end, min(end + HEADER_SIZE, there))
-            overruns = len(header) < HEADER_SIZE or int.from_bytes(header, "big") < 1 << 31
-            index, end, _, _ = index_events(read, start, _trusted(segment.extents, start, found, overruns), _SALVAGED)
-        if problem is None and end < segment.length:
-            problem = self.archive.segment(name).problem or ArchiveDamaged("its end is missing")
-        if problem is not None and end == start and there == segment.length and not self.archive.segment(name).problem:
-            return segment  # all of its objects exist, so it may be of a byte stream
-        self._indexes[name] = index
-        if problem is not None:
-            self._lose(Loss(f"{stream.scope}/{stream.name}", name, end, segment.length, str(problem)))
-        return segment._replace(length=end, storage_length=end)
-
-    def _reach(self, extents: Extents, start: int) -> int:
-        """The end of the contiguous objects from `start` on, by a listing."""
-        end = start
-        for offset, extent in extents:
-            if offset > end:
-                break
-            size = (self.archive.object(str(extent.source)) or (0, 0.0))[0]
-            if self.archive.may_be_another(str(extent.source), extent.length):
-                break  # it may have been replaced by another object, so it cannot be trusted
-            end = max(end, offset + min(extent.length, size))
-            if size < extent.length:
-                break
-        return end
+    def _readable(self, stream: PravegaStream, number: int, segment: Segment) -> Segment:
+        """What is read of a segment. The rest of it is logged, by offsets."""
+        name, known = segment.name, self.archive.segments().get(segment.name)
+        key = f"{stream.scope}/{stream.name}"
+        scan = SegmentScan(self.stores, self.archive, segment, stream.limit(number), key not in self._byte_streams)
+        sound = scan.sound() if self.salvage and segment.length > segment.start_offset else Sound(segment.length)
+        tail = scan.tail(sound.end) if sound.goes_on else None
+        last, lose = sound.end, functools.partial(Loss, key, name)
+        if tail is not None and self.unrecorded:
+            if tail.end > last:
+                self._recover(Recovered(key, name, min(last, tail.base), tail.end, _counted(tail)))
+            segment, sound, last = segment._replace(extents=tail.extents), Sound(tail.end), tail.end
+        elif tail is not None and tail.end > tail.base:
+            sound = sound._replace(end=min(last, tail.base))
+            reason = f"{_counted(tail)}; --unrecorded, or option 'unrecorded', reads them"
+            self._lose(lose(sound.end, tail.end, reason, there=True))
+            last = tail.end
+        due = max(segment.length, known.due if known is not None else 0, tail.reach if tail is not None else 0)
+        if due > last:
+            reasons = (tail.problem if tail is not None else None, sound.problem, known.problem if known else None)
+            reason = next((fact_of(each) for each in reasons if each is not None), None)
+            self._lose(lose(last, due, reason or ("its end is missing" if known else "no container knows it")))
+        for other, chunks in stream.unmerged(number):
+            if not scan.is_merged(chunks, tail):
+                end = chunks[-1].offset + chunks[-1].length
+                self._lose(Loss(key, other, 0, end, _UNMERGED, there=True))
+        if sound.index is not None:
+            self._indexes[name] = sound.index
+        return segment._replace(length=sound.end, storage_length=sound.end)
 
     def _lose(self, loss: Loss) -> None:
         logger.warning("%s: %s", self._where, loss)
         self.losses.append(loss)
 
+    def _recover(self, found: Recovered) -> None:
+        logger.warning("%s: %s", self._where, found)
+        self.recovered.append(found)
+
     def _index_of(self, name: str) -> Segment | None:
         with suppress(ValueError):
             segment = indexed_segment_name(name)
-            if segment in self.archive.segments():
+            if segment in self.archive.segments() or self.archive.made_for(segment):
                 return RebuiltIndex.of(
                     name,
                     self._index_key(segment),
@@ -317,8 +331,8 @@ class PravegaContainer:
 
     def _index_key(self, name: str) -> str:
         segment = self.info(name)
-        chunks = self.archive.segment(name).chunks
-        objects = ((each.name, each.offset, *(self.archive.object(each.name) or (-1, 0.0))) for each in chunks)
+        chunks = ((str(extent.source), offset) for offset, extent in segment.extents)
+        objects = ((chunk, offset, *(self.archive.object(chunk) or (-1, 0.0))) for chunk, offset in chunks)
         return key_of(self._where, name, (segment.start_offset, segment.length), objects)
 
     def _known_index(self, name: str) -> bytes | None:
@@ -340,7 +354,7 @@ class PravegaContainer:
             if isinstance(problem, StorageError):
                 raise problem
             if problem is not None and end > segment.start_offset:
-                raise ArchiveDamaged(f"{self._where}: {name!r}: {problem}")
+                raise self.archive.damaged(f"{name!r}: {problem}")
             self._indexes[name] = known
             self._cache.save(self._index_key(name), known)
         return known
@@ -370,7 +384,8 @@ class PravegaContainer:
             raise SegmentTruncated(segment, start, found.start_offset)
         if not start <= end <= found.length:
             raise BadOffset(segment, f"a range within {found.start_offset} to {found.length}", end)
-        if self.salvage:  # up to where it is sound, whatever the records say
+        known = self.archive.segments().get(segment)
+        if self.salvage or known is None or end > known.length or known.problem is not None:  # whatever records say
             return b"".join(fetch(self.stores, self.plan_of(found, start, end)))
         try:
             return self.archive.read(segment, start, end)
@@ -410,15 +425,7 @@ class PravegaContainer:
         self.close()
 
 
-def _trusted(extents: Extents, start: int, found: IndexedEvents, overruns: bool) -> int:
-    """The end of the events that can be trusted, if damaged data follows them.
-
-    There are no checksums, and another object of the same size may have replaced one. Then its last event does not
-    end where the first event of the next object begins. So a broken event at the start of an object casts doubt on
-    the object before it, and an event that crosses the end of the segment on its own object.
-    """
-    bounds = [max(offset, start) for offset, _ in extents]
-    place = bisect_right(bounds, found.end) - 1
-    if overruns:
-        return bounds[place]
-    return bounds[place - 1] if place > 0 and found.last < bounds[place] else found.end
+def _counted(tail: Tail) -> str:
+    """What a tail has, in words."""
+    what = "bytes" if tail.events is None else counted(tail.events, "whole event")
+    return f"{what} that the server wrote, and did not record before it was stopped"

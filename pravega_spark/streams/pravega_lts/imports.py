@@ -18,17 +18,18 @@ from typing import Any, Literal, NamedTuple
 from chunkstore import Range, StorageError, StorageRefused, Store
 from chunkstore.errors import fact_of
 from chunkstore.paths import MARKERS
-from chunkstore.pravega.archive import open_archive
 from chunkstore.pravega.source import ArchiveDamaged
 from engine.admin.progress import Progress, no_progress
 from engine.errors import EngineError
 from engine.root import Root
+from engine.storage.object_reads import Stores
 from pravega_spark.errors import StreamError, StreamNotFound
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.names import validate_scope_name
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.read_only import ReadOnlyStore
 from pravega_spark.streams.pravega_lts.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.pravega_lts.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
-from pravega_spark.streams.pravega_lts.streams import PravegaStreams
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun
 from pravega_spark.streams.reading.suggestions import similar_names
 
@@ -36,6 +37,7 @@ AT_ONCE = 4
 """Segments that are imported in parallel."""
 
 _DECLARED = (StreamError, EngineError, StorageError)  # other errors are bugs, and stop the import
+_SALVAGE = "import what is sound with --salvage"
 _INTERNAL = "_"
 _GROUP = "_RG"
 
@@ -45,7 +47,8 @@ class ImportedStream(NamedTuple):
 
     outcome: `new`: would be imported; `present`: was imported before; `imported`; `refused`, `failed`: with a
     problem. events: None if they were not counted. transactions: open ones, which are not imported. unknown: missing
-    information, in words.
+    information, in words. not_imported: what is lost of its segments, or left out, by offsets. recovered: what is
+    imported although no metadata records it, by offsets.
     """
 
     scope: str
@@ -58,6 +61,8 @@ class ImportedStream(NamedTuple):
     transactions: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     problem: str | None = None
+    not_imported: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
 
 
 class ImportReport(NamedTuple):
@@ -106,7 +111,8 @@ Bring = Callable[[Sequence[SegmentTask]], Iterable[Brought]]
 
 class Import:
     """An import from the store `source`. names: scopes, and streams as "scope/stream"; empty: all. byte_streams:
-    streams, as "scope/stream", whose bytes are not events.
+    streams, as "scope/stream", whose bytes are not events. salvage: import what is sound of damaged streams, and report
+    the rest. unrecorded: import also the whole events that a killed server did not record in its metadata.
 
     Raises StorageRefused if there is no long-term storage, ScopeNotFound, StreamNotFound, ArchiveDamaged,
     StorageError.
@@ -119,11 +125,15 @@ class Import:
         byte_streams: Collection[str] = (),
         copied: bool = False,
         sizes: Sizes = SIZES,
+        *,
+        salvage: bool = False,
+        unrecorded: bool = False,
     ) -> None:
         self.source = source
         self.copied = copied
         self._sizes = sizes
-        self._streams = _opened(source)
+        self._container = _opened(source, salvage, unrecorded, byte_streams)
+        self._streams = self._container.streams
         self._byte_streams = byte_streams
         self._left_out: list[str] = []
         self._scopes: set[str] = set()
@@ -132,7 +142,7 @@ class Import:
         for key in self._selected(names):
             self._plan(key)
         for key in set(byte_streams) - self._plans.keys() - self._refused.keys():
-            raise StreamNotFound(key, similar_names(self._plans, key))
+            raise StreamNotFound(key, similar_names(self._plans, key), read_only=True)
 
     def _selected(self, names: Collection[str]) -> list[str]:
         """The selected streams, as "scope/stream"; other items of their scopes are listed as left out."""
@@ -176,7 +186,7 @@ class Import:
     def _plan(self, key: str) -> None:
         scope, _, name = key.partition("/")
         try:
-            self._plans[key] = plan_stream(self._streams.stream(scope, name), events=key not in self._byte_streams)
+            self._plans[key] = plan_stream(self._container, key, events=key not in self._byte_streams)
         except (ImportRefused, ArchiveDamaged) as error:
             self._refused[key] = ImportedStream(scope, name, "refused", problem=fact_of(error))
 
@@ -199,7 +209,8 @@ class Import:
         return _outcome(plan, "present" if done else "new")
 
     def _reported(self, found: Mapping[str, ImportedStream]) -> ImportReport:
-        unknown = (*self._streams.archive.findings, *self._streams.unknown)
+        archive = self._streams.archive
+        unknown = (*archive.left_over, *archive.findings, *self._streams.unknown)
         streams, scopes = tuple(found[key] for key in sorted(found)), tuple(sorted(self._scopes))
         return ImportReport(self.source.root, streams, tuple(self._left_out), unknown, scopes)
 
@@ -240,7 +251,10 @@ class Import:
 def _outcome(plan: StreamPlan, outcome: Any, events: int | None = None, problem: str | None = None) -> ImportedStream:
     transactions = tuple(str(each.id) for each in plan.transactions)
     numbers = len(plan.segments), plan.chunks, plan.bytes
-    return ImportedStream(plan.scope, plan.stream, outcome, *numbers, events, transactions, plan.unknown, problem)
+    more = plan.not_imported, plan.recovered
+    return ImportedStream(
+        plan.scope, plan.stream, outcome, *numbers, events, transactions, plan.unknown, problem, *more
+    )
 
 
 def _committed(one: StreamImport, begun: Begun, brought: Sequence[Brought]) -> ImportedStream:
@@ -307,17 +321,18 @@ def _end_of_links(place: str) -> str:
     return os.path.realpath(folder) if folder != place else place
 
 
-def _opened(store: Store) -> PravegaStreams:
+def _opened(store: Store, salvage: bool, unrecorded: bool, byte_streams: Collection[str]) -> PravegaContainer:
     for marker, data in zip(MARKERS, store.read_ranges([Range(marker, 0, 1) for marker in MARKERS]), strict=True):
         if data is not None:
             raise StorageRefused(
                 f"{store.root} is not the long-term storage of a Pravega: {marker} says that it is a root or a backup "
                 "of this program. Use `backup` and `restore` to copy a root"
             )
-    archive = open_archive(store)
-    if not archive.segments():
+    read_only = ReadOnlyStore(store)
+    container = PravegaContainer(Stores(read_only, read_only), salvage, unrecorded, byte_streams, _SALVAGE)
+    if not container.archive.segments():
         raise StorageRefused(
             f"{store.root} is not the long-term storage of a Pravega: there is no segment in it, and no metadata of "
             "containers in _system/containers/. Give the folder or bucket that the segment stores were configured with"
         )
-    return PravegaStreams(archive)
+    return container

@@ -21,7 +21,6 @@ from chunkstore.pravega.controller_records import (
     StreamConfiguration,
     TransactionStatus,
 )
-from chunkstore.pravega.source import ArchiveDamaged
 from pravega_spark.segment_ids import segment_epoch
 from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord, replaced
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
@@ -46,7 +45,7 @@ def stream_record(stream: PravegaStream) -> StreamRecord:
     epochs = [*map(_epoch, _checked_ranges(stream))]
     epochs += _by_names(epochs, [number for number in stream.segments if segment_epoch(number) > _newest(epochs)])
     if not epochs:
-        raise ArchiveDamaged(f"stream {stream.scope}/{stream.name}: it has no epochs and no segments")
+        raise stream.damaged("it has no epochs and no segments")
     first = min((segment_epoch(number) for number in head), default=epochs[0].epoch)
     configuration = known.configuration
     scaling, retention = _policies(configuration, len(epochs[-1].segments), unknown)
@@ -109,9 +108,8 @@ def _checked_ranges(stream: PravegaStream) -> Iterator[ControllerEpoch]:
                 break
             reached = segment.high
         if abs(reached - 1.0) >= _CLOSE:
-            raise ArchiveDamaged(
-                f"stream {stream.scope}/{stream.name}: the segments of epoch {epoch.epoch} in its controller's table "
-                "do not have all keys once"
+            raise stream.damaged(
+                f"the segments of epoch {epoch.epoch} in its controller's table do not have all keys once"
             )
         yield epoch
 

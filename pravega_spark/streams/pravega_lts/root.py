@@ -29,28 +29,30 @@ if TYPE_CHECKING:
 class PravegaRoot(ForeignRoot):
     """The long-term storage of a Pravega as an open root. Its metadata is read on first access.
 
-    salvage: the sound part of damaged segments can be read; see PravegaContainer.losses.
+    salvage: the sound part of damaged segments can be read; see PravegaContainer.losses. unrecorded: so can events that
+    a killed server did not record in its metadata; see PravegaContainer.recovered.
     """
 
-    def __init__(self, store: Store, *, salvage: bool = False) -> None:
+    def __init__(self, store: Store, *, salvage: bool = False, unrecorded: bool = False) -> None:
         read_only = ReadOnlyStore(store)
         stores = Stores(read_only, read_only)
         super().__init__(stores, RootConfig(id="", containers=1), Settings(maintenance=False, threaded=False))
         self._salvage = salvage
+        self._unrecorded = unrecorded
         self._lock = threading.Lock()
         self._view: PravegaContainer | None = None
 
     @classmethod
-    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, *, salvage: bool = False) -> PravegaRoot:
-        """The long-term storage at a URL."""
-        return cls(open_store(url, storage_options), salvage=salvage)
+    def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, **how: bool) -> PravegaRoot:
+        """The long-term storage at a URL. how: as of the constructor."""
+        return cls(open_store(url, storage_options), **how)
 
     @property
     def archived(self) -> PravegaContainer:
         """Its only container. Raises ArchiveDamaged, and what the store raises."""
         with self._lock:
             if self._view is None:
-                self._view = PravegaContainer(self.stores, self._salvage)
+                self._view = PravegaContainer(self.stores, self._salvage, self._unrecorded)
             return self._view
 
     def container(self, number: int) -> Container:
@@ -81,6 +83,10 @@ class PravegaRoot(ForeignRoot):
     @property
     def losses(self) -> tuple[str, ...]:
         return tuple(map(str, self._view.losses)) if self._view is not None else ()
+
+    @property
+    def recovered(self) -> tuple[str, ...]:
+        return tuple(map(str, self._view.recovered)) if self._view is not None else ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise RootReadOnly(self.stores.chunks.root)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from chunkstore.decoding import InvalidData
+from chunkstore.pravega.archived_segments import ArchivedChunk
 from chunkstore.pravega.controller_records import TransactionStatus
 from engine.errors import BadKeyVersion, ChunksExpired, OutcomeUnknown, SegmentExists
 from engine.root import Root
@@ -51,7 +52,8 @@ from pravega_spark.streams.model.stream_record import (
     whole_ends,
 )
 from pravega_spark.streams.model.system_tables import NUMBERS, STREAMS
-from pravega_spark.streams.pravega_lts.records import pravega_stream_id, retention_policy, scaling_policy
+from pravega_spark.streams.pravega_lts.container import PravegaContainer
+from pravega_spark.streams.pravega_lts.records import pravega_stream_id, retention_policy, scaling_policy, stream_record
 from pravega_spark.streams.pravega_lts.segment_import import SegmentContent, SegmentSource
 from pravega_spark.streams.pravega_lts.streams import PravegaStream, PravegaTransaction, RecordedCut
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun, begin, finish
@@ -79,6 +81,8 @@ class StreamPlan(NamedTuple):
     recorded: tuple[RecordedCut, ...]
     transactions: tuple[PravegaTransaction, ...]
     unknown: tuple[str, ...]
+    not_imported: tuple[str, ...]
+    recovered: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -96,31 +100,42 @@ class StreamPlan(NamedTuple):
         return sum(len(segment.chunks) for segment in self.segments)
 
 
-def plan_stream(found: PravegaStream, *, events: bool = True) -> StreamPlan:
-    """The plan for a stream. events: False if it is a byte stream.
+def plan_stream(container: PravegaContainer, key: str, *, events: bool = True) -> StreamPlan:
+    """The plan for the stream "scope/stream" of a storage. events: False if it is a byte stream.
 
-    Raises ImportRefused if too little is known, ArchiveDamaged, and what the store raises.
+    What the container salvages of it is planned, and what it loses is in the plan. Raises ImportRefused if too little
+    is known, ArchiveDamaged, and what the store raises.
     """
+    found = container.stream(key)
     try:
         validate_scope_name(found.scope)
         validate_stream_name(found.name)
-        record = _record(found)
+        record = _record(found, container.salvage)
+        segments = tuple(_segments(container, found, record, events))
+        ends = {segment.id: segment.end for segment in segments}
         return StreamPlan(
             found.scope,
             found.name,
             f"{found.records.id}/{found.records.created}",
             record,
-            tuple(_segments(found, record, events)),
-            found.recorded,
+            segments,
+            tuple(cut for cut in found.recorded if all(at <= ends.get(n, at) for n, at in cut.positions.items())),
             tuple(each for each in found.transactions if each.status is not TransactionStatus.COMMITTED),
             found.unknown,
+            tuple(f"{loss.segment!r}: {loss.fact}" for loss in container.losses if loss.stream == key),
+            tuple(f"{each.segment!r}: {each.fact}" for each in container.recovered if each.stream == key),
         )
     except (ValueError, InvalidData) as error:
-        raise ImportRefused(f"stream {found.scope}/{found.name} has no valid counterpart: {error}") from error
+        raise ImportRefused(f"stream {key} has no valid counterpart: {error}") from error
 
 
-def _record(found: PravegaStream) -> StreamRecord:
+def _record(found: PravegaStream, salvage: bool) -> StreamRecord:
+    """The stream's record in a root. salvage: epochs that are not known are those by which it is read in place."""
     history = found.history
+    if history is None and salvage:
+        read = stream_record(found)
+        is_whole = read.head == {segment.id: 0 for segment in read.epochs[0].segments}
+        return read.with_changes(unknown=(), head={} if is_whole else read.head)
     if history is None:
         raise ImportRefused(f"stream {found.scope}/{found.name} cannot be imported: {'; '.join(found.unknown)}")
     head, configuration = dict(found.head.positions), found.records.configuration
@@ -164,13 +179,20 @@ def _ended(
     return whole_ends(deleted, head)
 
 
-def _segments(found: PravegaStream, record: StreamRecord, events: bool) -> Iterator[SegmentSource]:
+def _segments(
+    container: PravegaContainer, found: PravegaStream, record: StreamRecord, events: bool
+) -> Iterator[SegmentSource]:
     taking = {segment.id for segment in record.current.segments} if not record.sealed else set()
-    for number, (start, end) in found.ranges().items():
-        chunks = [chunk for chunk in found.chunks(number) if chunk.offset < end and chunk.offset + chunk.length > start]
-        if chunks and chunks[-1].offset + chunks[-1].length > end:
-            chunks[-1] = chunks[-1]._replace(length=end - chunks[-1].offset)
+    known = set(record.segment_ids())
+    for number in sorted(known.intersection(found.segments)):
         name = segment_name(found.scope, found.name, number)
+        there = container.info(name)
+        start, end = there.start_offset, there.length
+        chunks = [
+            ArchivedChunk(str(extent.source), offset, min(extent.length, end - offset))
+            for offset, extent in there.extents
+            if offset < end and offset + extent.length > start
+        ]
         yield SegmentSource(number, name, start, end, tuple(chunks), events, number in taking)
 
 

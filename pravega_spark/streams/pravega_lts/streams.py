@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
@@ -37,7 +38,11 @@ Value = TypeVar("Value")
 _HEADER = struct.Struct(">ii")
 _WINDOW = 4 << 20  # bytes that are read at once
 _TRANSACTION = "#transaction."
+_TRANSIENT = "#transient."
 _TABLE = "_kvtable"
+OWN = "_"
+"""The prefix of the names of Pravega's own scopes and streams, which are not shown."""
+
 _GROUP = "_RG"  # prefix of the stream with a reader group's state
 
 
@@ -110,7 +115,8 @@ class PravegaStreams:
         number = known.get(name)
         if number is None and (known.whole or name not in self._names(scope)):
             key = f"{scope}/{name}"
-            raise StreamNotFound(key, similar_names((f"{scope}/{each}" for each in self.streams(scope)), key))
+            similar = similar_names((f"{scope}/{each}" for each in self.streams(scope)), key)
+            raise StreamNotFound(key, similar, read_only=True)
         number = number if number is not None else self._tables.stream_id(scope, name)
         if number is not None:
             records = self._stream_records(scope, name, number)
@@ -135,7 +141,7 @@ class PravegaStreams:
     def key_value_table(self, scope: str, name: str) -> PravegaTable:
         """A key-value table. Raises ScopeNotFound, StreamNotFound."""
         if name not in self.key_value_tables(scope):
-            raise StreamNotFound(f"{scope}/{name}")
+            raise StreamNotFound(f"{scope}/{name}", read_only=True)
         known = self._ids(scope, self._tables.key_value_tables)
         records = self._tables.key_value_table(scope, name, known[name]) if name in known else None
         return PravegaTable(self.archive, scope, name, records, self._named.get(scope, {}).get(name + _TABLE, []))
@@ -152,23 +158,26 @@ class PravegaStreams:
         exist, ArchiveDamaged.
         """
         if group not in self.reader_groups(scope):
-            raise StreamNotFound(f"{scope}/{_GROUP}{group}")
+            raise StreamNotFound(f"{scope}/{_GROUP}{group}", read_only=True)
         state, name = GroupPositions(), segment_name(scope, _GROUP + group, 0)
         segment = self.archive.segment(name)
         read = partial(self.archive.read, name)
         for offset, data in decoded(read, name, segment.start_offset, segment.length, segment.length):
-            with decoding(lambda problem, offset=offset: ArchiveDamaged(f"{name!r}: the event at {offset}: {problem}")):  # type: ignore[misc]
+            with decoding(partial(self._damaged_event, name, offset)):
                 state.apply(data)
         cuts: dict[tuple[str, str], dict[int, int]] = {}
         for each, offset in state.segments.items():
-            with decoding(lambda problem: ArchiveDamaged(f"{name!r}: {problem}")):
+            with decoding(lambda problem: self.archive.damaged(f"{name!r}: {problem}")):
                 found = parse_segment_name(each)
             cuts.setdefault((found.scope, found.stream), {})[found.segment_id] = offset
         return [StreamCut(*key, positions) for key, positions in sorted(cuts.items())]
 
+    def _damaged_event(self, name: str, offset: int, problem: object) -> ArchiveDamaged:
+        return self.archive.damaged(f"{name!r}: the event at {offset}: {problem}")
+
     def _ids(self, scope: str, read: Callable[[str, uuid.UUID], Ids | None]) -> Ids:
         if scope not in self.scopes():
-            raise ScopeNotFound(scope, similar_names(self.scopes(), scope))
+            raise ScopeNotFound(scope, similar_names(self.scopes(), scope), read_only=True)
         found = self._salvaged(lambda: read(scope, self._scopes[scope])) if scope in self._scopes else None
         return found if found is not None else Ids.unknown()
 
@@ -183,8 +192,8 @@ class PravegaStreams:
             there.add(segment.container)
             known = segment.container is not None and not name.startswith(CONTAINERS)
             if known and (due := container_of(name, count)) != segment.container:
-                raise ArchiveDamaged(
-                    f"{self.archive.where}: {name!r} is in container {segment.container}, but belongs into {due} of "
+                raise self.archive.damaged(
+                    f"{name!r} is in container {segment.container}, but belongs into {due} of "
                     f"{count}: the metadata of those that follow them are missing"
                 )
         for number in sorted(set(range(count)) - there):
@@ -204,10 +213,19 @@ class PravegaStreams:
         if not self._all_scopes:
             yield "the controller's table of scopes or its end is missing: other scopes are known by names of segments"
         for scope, number in self._scopes.items():
+            if scope.startswith(OWN):
+                continue
             known = self._salvaged(partial(self._tables.streams, scope, number))
             if known is None:
                 yield f"the controller's table of the streams in scope {scope!r} is missing: names of segments are used"
-            elif not known.whole and not (known.is_empty and known.keys() >= set(self._names(scope))):
+            elif known.whole:
+                for name in sorted(self._named.get(scope, {}).keys() - known.keys()):
+                    if not name.startswith(OWN) and not name.endswith(_TABLE):
+                        yield (
+                            f"stream {scope}/{name} is not in the controller's table of streams: it was deleted, or "
+                            "made after the table was flushed. Its segments are not read"
+                        )
+            elif not (known.is_empty and known.keys() >= set(self._names(scope))):
                 yield (
                     f"the controller's table of the streams in scope {scope!r} was not flushed to its end, or lost it: "
                     "other streams are known by names of segments"
@@ -229,6 +247,10 @@ class PravegaStream:
         self._stored = {parse_segment_name(name).segment_id: name for name in names if _TRANSACTION not in name}
         self._transactions = [name for name in names if _TRANSACTION in name]
 
+    def damaged(self, problem: str) -> ArchiveDamaged:
+        """The error of something in its records that cannot be right."""
+        return self._archive.damaged(f"stream {self.scope}/{self.name}: {problem}")
+
     @property
     def unknown(self) -> tuple[str, ...]:
         """Missing information about the stream, in words."""
@@ -238,9 +260,20 @@ class PravegaStream:
         elif self._later:
             later = ", ".join(map(segment_label, self._later))
             more.append(f"segments {later} are of epochs that were not flushed: their keys' ranges are unknown")
-        if absent := [number for number in self.segments if number not in self._stored and self.is_absent(number)]:
+        absent = [
+            number
+            for number in self.segments
+            if number not in self._stored and number not in self._made and self.is_absent(number)
+        ]
+        if absent:
             labels = ", ".join(map(segment_label, absent))
             more.append(f"nothing of segments {labels} is there: they were empty, or nothing of them was flushed")
+        if self._epochs is None and (left := sorted(self._made.difference(self.segments))):
+            labels = ", ".join(map(segment_label, left))
+            more.append(
+                f"objects of segments {labels} are there, and no metadata has these segments: they were deleted, or "
+                "made after it was flushed. They are not read"
+            )
         return (*self.records.unknown, *more)
 
     @property
@@ -255,13 +288,30 @@ class PravegaStream:
 
     @property
     def history(self) -> Epochs | None:
-        """Its segments from the head on, and their order; None if not all of its epochs are known."""
-        return self._epochs if not self._later else None
+        """Its segments from the head on, and their order; None if not all of its epochs are known.
+
+        A scaling of which there is nothing but new segments without data was not finished, and does not count.
+        """
+        if self._later and (self._has_data(self._later) or any(map(self.is_sealed, self._current))):
+            return None
+        return self._epochs
+
+    @property
+    def _current(self) -> list[int]:
+        """The segments of the newest known epoch."""
+        return [segment.id for segment in self.epochs[-1].segments] if self.epochs else []
+
+    def _has_data(self, numbers: Iterable[int]) -> bool:
+        return any(
+            number in self._made
+            or (number in self._stored and ((found := self._segment(number)).due or found.problem is not None))
+            for number in numbers
+        )
 
     @cached_property
     def segments(self) -> tuple[int, ...]:
         """The segments from the head on, by their ids. Raises ArchiveDamaged if one of them is missing."""
-        known = list(self._epochs.segments) if self._epochs is not None else sorted(self._stored)
+        known = list(self._epochs.segments) if self._epochs is not None else self._all_ids
         for number in known if not self._salvage else ():
             self._segment(number)
         return (*known, *self._later) if self._epochs is not None else tuple(known)
@@ -297,6 +347,21 @@ class PravegaStream:
             entry.segments[name] = self._archive.segment(name).length
         return sorted(found.values())
 
+    def unmerged(self, number: int) -> Iterator[tuple[str, tuple[ArchivedChunk, ...]]]:
+        """What the metadata does not have merged into a segment, with its chunks: segments of committed transactions,
+        and of large events."""
+        parent = segment_name(self.scope, self.name, number)
+        for name in sorted({*self._transactions, *self._archive.made_for(parent)}):
+            if not name.startswith((parent + _TRANSACTION, parent + _TRANSIENT)):
+                continue
+            is_due = _TRANSIENT in name or self._is_committed(name)
+            if is_due and (chunks := self._archive.continued(name, 0, lambda _: True)):
+                yield name, chunks
+
+    def _is_committed(self, name: str) -> bool:
+        known = self.records.transactions.get(uuid.UUID(name.rpartition(_TRANSACTION)[2]))
+        return known is not None and known.status is TransactionStatus.COMMITTED
+
     @cached_property
     def recorded(self) -> tuple[RecordedCut, ...]:
         """The cuts recorded by retention that are not before the head, in the order of their times and sizes; none
@@ -313,12 +378,21 @@ class PravegaStream:
 
     def is_sealed(self, number: int) -> bool:
         """Whether a segment is sealed, as far as its container knows."""
+        if self._salvage and number not in self._stored:
+            return number in self.records.sealed_sizes
         return self._segment(number).sealed
 
     def is_absent(self, number: int) -> bool:
-        """Whether a segment has no object, and no record that it ever had data: it counts as empty."""
-        had = self.records.sealed_sizes.get(number, 0) or self._truncated.get(number, 0)
-        return number not in self._stored and not had
+        """Whether the metadata has nothing of a segment, and nothing of it can be lost: no record says that it had
+        data, or its objects have all of it."""
+        if number in self._stored:
+            return False
+        sealed, start = self.records.sealed_sizes.get(number, 0), self._truncated.get(number, 0)
+        return not (sealed or start) or (bool(sealed) and self._reaches(number, sealed))
+
+    def limit(self, number: int) -> int | None:
+        """Where a segment ended when it was sealed; None if that is not known."""
+        return self.records.sealed_sizes.get(number)
 
     def chunks(self, number: int) -> tuple[ArchivedChunk, ...]:
         """The chunks of a segment."""
@@ -331,7 +405,8 @@ class PravegaStream:
     def bounds(self, number: int) -> tuple[int, int]:
         """Start and end of a segment. Raises ArchiveDamaged."""
         length = self._length(number)
-        return self._start(number, self._truncated.get(number, 0)), length
+        start = self._start(number, self._truncated.get(number, 0))
+        return start, max(start, length)
 
     @cached_property
     def _truncated(self) -> Mapping[int, int]:
@@ -355,8 +430,8 @@ class PravegaStream:
         ]
         named = {segment.id for epoch in records for segment in epoch.segments}
         if strange := self._truncated.keys() - named:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: stream {self.scope}/{self.name} is truncated in segment "
+            raise self._archive.damaged(
+                f"stream {self.scope}/{self.name} is truncated in segment "
                 f"{segment_label(min(strange))}, which no epoch of it has"
             )
         return Epochs(records, self._truncated)
@@ -365,16 +440,30 @@ class PravegaStream:
     def _later(self) -> list[int]:
         """Existing segments whose epochs were not flushed."""
         newest = self.epochs[-1].epoch if self.epochs else -1
-        return [number for number in sorted(self._stored) if self.epochs and number >> 32 > newest]
+        return [number for number in self._all_ids if self.epochs and number >> 32 > newest]
+
+    @cached_property
+    def _made(self) -> set[int]:
+        """The segments of which objects are there without a record."""
+        found = set()
+        for name in self._archive.made_for(f"{self.scope}/{self.name}/"):
+            with suppress(ValueError):  # of a transaction, or a large event
+                found.add(parse_segment_name(name).segment_id)
+        return found
+
+    @cached_property
+    def _all_ids(self) -> list[int]:
+        """The segments that containers know, and later ones of which objects are there: earlier ones were deleted."""
+        newest = max(self._stored, default=-1)
+        return sorted({*self._stored, *(number for number in self._made if number > newest)})
 
     def _segment(self, number: int) -> ArchivedSegment:
         if number in self._stored:
-            return self._archive.segment(self._stored[number])
+            segment = self._archive.segment(self._stored[number])
+            return self._archive.from_head(segment, self._truncated.get(number, 0))
         name = segment_name(self.scope, self.name, number)
         if not self.is_absent(number):
-            raise ArchiveDamaged(
-                f"{self._archive.where}: segment {name!r} is missing: the stream has it, and no container knows it"
-            )
+            raise self._archive.damaged(f"segment {name!r} is missing: the stream has it, and no container knows it")
         return ArchivedSegment.absent(name)
 
     def _start(self, number: int, least: int) -> int:
@@ -385,16 +474,30 @@ class PravegaStream:
         segment = self._segment(number)
         untold = segment.container is None and self.records.truncation is None
         if segment.problem is None and segment.start_offset > least and not (segment.head_recorded or untold):
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
+            raise self._archive.damaged(
+                f"{segment.name!r}: the bytes [{least}, {segment.start_offset}) are missing: "
                 f"its first chunk is {segment.chunks[0].name!r}, and no record says that it is truncated there"
             )
-        if segment.problem is None and least > segment.length:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r} ends at {segment.length}, and the stream is truncated at "
+        if segment.problem is None and least > segment.length and not self._goes_on(number, least):
+            raise self._archive.damaged(
+                f"{segment.name!r} ends at {segment.length}, and the stream is truncated at "
                 f"{least} of it: its end is missing"
             )
         return max(segment.start_offset, least)
+
+    def _goes_on(self, number: int, least: int) -> bool:
+        """Whether objects have what is behind an offset: then the metadata alone is behind the truncation."""
+        return bool(self._chain(number, least))
+
+    def _reaches(self, number: int, end: int) -> bool:
+        """Whether objects have all up to an offset: then the metadata alone is behind the sealing."""
+        chain = self._chain(number, self._truncated.get(number, 0))
+        return bool(chain) and chain[-1].offset + chain[-1].length == end
+
+    def _chain(self, number: int, start: int) -> tuple[ArchivedChunk, ...]:
+        """The chunks of a segment as far as its objects reach."""
+        name = segment_name(self.scope, self.name, number)
+        return self._archive.continued(name, start, lambda _: True)
 
     def _length(self, number: int) -> int:
         """The length of a segment. Raises ArchiveDamaged if it is sealed, and had another length then."""
@@ -406,10 +509,9 @@ class PravegaStream:
         if segment.problem is not None:
             raise segment.problem
         sealed = self.records.sealed_sizes.get(number, segment.length)
-        if sealed != segment.length:
-            raise ArchiveDamaged(
-                f"{self._archive.where}: {segment.name!r} has {segment.length} bytes, but had {sealed} when it was "
-                "sealed"
+        if sealed != segment.length and not self._reaches(number, sealed):
+            raise self._archive.damaged(
+                f"{segment.name!r} has {segment.length} bytes, but had {sealed} when it was sealed"
             )
         return segment.length
 
@@ -446,7 +548,7 @@ class PravegaTable:
         due = [segment_name(self.scope, self.name + _TABLE, s.id) for s in epoch.segments] if epoch is not None else []
         for name in due:
             if name not in self._segments:
-                raise ArchiveDamaged(f"{self._archive.where}: {name!r} is missing: the key-value table has it")
+                raise self._archive.damaged(f"{name!r} is missing: the key-value table has it")
         return due or self._segments
 
 

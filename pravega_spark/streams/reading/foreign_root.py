@@ -32,6 +32,8 @@ class KeyValueTableEntry(NamedTuple):
 class ForeignRoot(Root, ABC):
     """A root that another system wrote, and that can only be read."""
 
+    read_only = True
+
     @abstractmethod
     def reader_groups(self, scope: str) -> list[str]:
         """The reader groups of a scope whose state was flushed. Raises ScopeNotFound."""

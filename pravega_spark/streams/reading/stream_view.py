@@ -44,11 +44,13 @@ class StreamView(StreamLocation):
 
     def _not_found(self) -> StreamNotFound:
         """The error for a stream that does not exist, and whose scope may not exist either."""
+        read_only = self.root.read_only
         if not self._suggesting:
-            return StreamNotFound(self.key)
+            return StreamNotFound(self.key, read_only=read_only)
         if not has_key(self.root, SCOPES, self.scope):
-            return StreamNotFound(self.key, similar_keys(self.root, SCOPES, self.scope), without_scope=True)
-        return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key))
+            similar = similar_keys(self.root, SCOPES, self.scope)
+            return StreamNotFound(self.key, similar, without_scope=True, read_only=read_only)
+        return StreamNotFound(self.key, similar_keys(self.root, STREAMS, self.key), read_only=read_only)
 
     def query(self, question: Callable[[Snapshot], T], refresh: bool = True) -> T:
         """The result of `question` for the stream now; `refresh=False`: by the state known to this process.

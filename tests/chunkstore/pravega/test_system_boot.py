@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chunkstore.metadata.metadata_records import ChunkRecord, StoredSegmentRecord
+from chunkstore.metadata.metadata_records import ChunkRecord, RecordStatus, StoredSegmentRecord
 from chunkstore.pravega.journal import system_segments
 from chunkstore.pravega.journal_records import (
     JournalSnapshot,
@@ -58,7 +58,7 @@ def objects() -> dict[str, bytes]:
 
 
 def booted(found: dict[str, bytes]) -> StoredSegmentRecord:
-    return boot(Source(stored(found)))[0][TABLE].segment
+    return boot(Source(stored(found)), [])[0][TABLE].segment
 
 
 def test_the_newest_snapshot_and_what_follows_it() -> None:
@@ -87,8 +87,6 @@ def test_a_new_owner_writes_its_first_snapshot_into_its_first_journal() -> None:
         (snapshot_name(0, 2, 1), b"\0"),
         (chunk(TABLE, 2, 10), None),
         (chunk(TABLE, 2, 10), b"y" * 4),
-        (chunk(TABLE, 2, 10), b"y" * 6),
-        (chunk(TABLE, 2, 15), b"unknown"),
     ],
 )
 def test_what_is_missing_or_contradicts_is_named(name: str, data: bytes | None) -> None:
@@ -123,17 +121,66 @@ def test_chunks_of_overtaken_owners_do_not_matter() -> None:
     assert booted(found).length == 15
 
 
-def test_what_a_killed_server_left_can_be_salvaged() -> None:
-    found = objects()
+def atomic(found: dict[str, bytes], flag: RecordStatus = RecordStatus.ATOMIC_WRITES) -> dict[str, bytes]:
+    """The objects, with a snapshot that says this of all system segments."""
+    first = snapshot(2, 1, 10)
+    segments = tuple(
+        each._replace(segment=each.segment._replace(status=each.segment.status | flag)) for each in first.segments
+    )
+    return {**found, snapshot_name(0, 2, 1): encode_snapshot(first._replace(segments=segments))}
+
+
+def test_what_a_killed_server_did_not_record_is_no_damage() -> None:
+    """A batch of which a part is there, a chunk that is longer, and the next one: the server itself passes over all."""
+    found = atomic(objects())
     found[journal_name(0, 2, 3)] += b"\0\0\1\0\0"
     found[chunk(TABLE, 2, 10)] += b"more"
-    found[chunk(TABLE, 2, 15)] = b"unknown"
-    with pytest.raises(ArchiveDamaged):
-        booted(found)
-    left: list[str] = []
-    table = boot(Source(stored(found)), left)[0][TABLE].segment
+    found[chunk(TABLE, 2, 19)] = b"unknown"
+    findings: list[str] = []
+    table = boot(Source(stored(found)), findings)[0][TABLE].segment
     assert (table.start_offset, table.length) == (12, 15)
-    assert len(left) == 2 and all("left out" in each for each in left)
+    assert len(findings) == 2 and all("not used" in each for each in findings)
     del found[journal_name(0, 2, 2)]  # what is missing before the end cannot be
     with pytest.raises(ArchiveDamaged):
-        boot(Source(stored(found)), left)
+        boot(Source(stored(found)), [], salvage=True)
+
+
+def test_where_segments_are_not_written_atomically_the_last_chunk_is_as_long_as_its_object() -> None:
+    """As servers before 0.13 had it: their journals have no record of appends, or no later one."""
+    found = objects()
+    found[journal_name(0, 2, 2)] = encode_batch([ChunkAdded(TABLE, chunk(TABLE, 2, 10), chunk(TABLE, 1, 0), 10)])
+    findings: list[str] = []
+    table = boot(Source(stored(found)), findings)[0][TABLE].segment
+    assert (table.start_offset, table.length, table.last_chunk) == (12, 15, chunk(TABLE, 2, 10))
+    assert not findings
+    with pytest.raises(ArchiveDamaged):
+        boot(Source(stored(atomic(found))), [])  # truncated at 12, and no journal knows of bytes there
+
+
+def test_a_server_writes_one_system_segment_at_a_time_so_two_that_are_ahead_lost_a_journal() -> None:
+    found = atomic(objects())
+    found[chunk(TABLE, 2, 10)] += b"more"
+    found[chunk(OTHER, 2, 0)] = b"unknown"
+    with pytest.raises(ArchiveDamaged, match=r"file3.*is missing.*2 system segments"):
+        boot(Source(stored(found)), [])
+    findings: list[str] = []
+    assert boot(Source(stored(found)), findings, salvage=True)[0][TABLE].segment.length == 15
+    assert len(findings) == 2
+    # A later owner left the first one as it was: then each of them was written when its server was killed.
+    found[chunk(TABLE, 2, 10)] = found[chunk(TABLE, 2, 10)][:5]
+    found[journal_name(0, 3, 1)] = encode_batch([Truncated(TABLE, 13, chunk(TABLE, 2, 10), 10)])
+    found[chunk(TABLE, 2, 10)] += b"more"
+    found[chunk(OTHER, 3, 0)] = found.pop(chunk(OTHER, 2, 0))
+    assert boot(Source(stored(found)), [])[0][TABLE].segment.length == 15
+
+
+def test_a_snapshot_that_was_not_written_to_its_end_does_not_count() -> None:
+    found = objects()
+    newest = snapshot_name(0, 2, 2)
+    found[newest] = encode_snapshot(snapshot(2, 3, 10))[:40]
+    findings: list[str] = []
+    assert boot(Source(stored(found)), findings)[0][TABLE].segment.length == 15
+    assert len(findings) == 1 and newest in findings[0]
+    del found[journal_name(0, 2, 2)]  # which it covered: so it did count
+    with pytest.raises(ArchiveDamaged, match="snapshot2"):
+        boot(Source(stored(found)), [])
