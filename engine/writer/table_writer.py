@@ -15,7 +15,7 @@ from engine.state import tables as limits
 from engine.state.operations import TableFlush
 from engine.state.segments import Extent, Extents
 from engine.state.state import State
-from engine.state.tables import Entry, new_table
+from engine.state.tables import Entry, Table, is_created, new_table
 from engine.storage.chunk_writer import write_chunk
 from engine.storage.object_reads import fetch, plan_extents
 from engine.tables.content import TableEntry
@@ -96,8 +96,15 @@ def _draft(context: FlushContext, name: str, dirty: Dirty) -> _Draft:
     entries_at, merged_entries = _merged(context, table.entries, len(flush.entries), flush.layout.start)
     pages_at, merged_pages = _merged(context, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
-    keep = table.size <= limits.RESIDENT_BYTES
+    keep = _resident_size(context.log.state, name, table) <= limits.RESIDENT_BYTES
     return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep)
+
+
+def _resident_size(state: State, name: str, table: Table) -> int:
+    """The bytes in memory that count for a table. Those of all created tables count together, as there may be many."""
+    if not is_created(name, table):
+        return table.size
+    return sum(other.size for each, other in state.tables.items() if is_created(each, other))
 
 
 def _merged(context: FlushContext, extents: Extents, added: int, start: int) -> tuple[int, bytes]:

@@ -9,7 +9,7 @@ import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, StreamName, StreamNameType
-from pravega_spark.streams.reading.foreign_root import key_value_table_entries
+from pravega_spark.streams.key_value_table import key_value_table_entries
 
 
 @click.command("list")
