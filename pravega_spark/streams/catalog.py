@@ -76,7 +76,7 @@ class Catalog:
         """
 
         def check_empty() -> None:
-            found, tables = groups(), key_value_tables(self.root, scope)
+            found, tables = groups(), key_value_tables(self.root, scope, ready=False)
             if found or tables or next(self.streams(scope), None) is not None:
                 raise ScopeNotEmpty(scope, found, tables)
 

@@ -7,12 +7,12 @@ update is conditional on the record, so none reaches a table that was deleted, o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import errors as engine_errors
 from engine.admin.inspection import describe_table
-from engine.errors import TableNotFound
+from engine.errors import DataCorruption, TableNotFound
 from engine.root import Root
 from engine.state.operations import CheckEntry, CreateTable, DeleteTable, Operation, PutEntry
 from engine.state.state import NOT_EXISTS, State
@@ -96,26 +96,56 @@ class StoredTable:
 
         keep_scope: raises ScopeNotFound unless the scope exists, and prevents its deletion (see `scopes`).
         """
-        record = KeyValueTableRecord.new(configuration, int(time.time() * 1000))
+        return self._create(KeyValueTableRecord.new(configuration, int(time.time() * 1000)), keep_scope) is not None
+
+    def _create(self, record: KeyValueTableRecord, keep_scope: Callable[[], None]) -> int | None:
+        """Create the table with this record, in the place of one that was not filled. Returns the version of the
+        record's entry; None if the table exists."""
         while True:
             state = self.container.refresh()
             condition = unless_deleted(self.container, state)
             keep_scope()
+            if self._opened(state) is not None:
+                return None
             entry = self._entry(state)
-            if entry is not None and self._opened(state) is not None:
-                return False
+            version = entry.version if entry is not None else NOT_EXISTS
             operations: list[Operation] = [
                 condition,
-                PutEntry(
-                    KEY_VALUE_TABLES, self.key, record.encode(), entry.version if entry is not None else NOT_EXISTS
-                ),
-                CreateTable(record.engine_table(self.key), 2 * configuration.key_length),
+                PutEntry(KEY_VALUE_TABLES, self.key, record.encode(), version),
+                *map(DeleteTable, self._engine_tables(state)),
+                CreateTable(record.engine_table(self.key), 2 * record.configuration.key_length),
             ]
             try:
-                self.container.commit(operations)
-            except engine_errors.BadKeyVersion:
+                return int(self.container.commit(operations).results[1])
+            except (engine_errors.BadKeyVersion, TableNotFound):
                 continue  # another process created, or created and deleted it meanwhile
-            return True
+
+    def fill(
+        self,
+        configuration: KeyValueTableConfiguration,
+        batches: Iterable[Sequence[tuple[TableKey, bytes]]],
+        keep_scope: Callable[[], None],
+    ) -> bool:
+        """Create the table with all these entries: no process sees it before it has them. False if it exists already.
+
+        If the call is interrupted, repeat it: it begins again. Raises KeyValueTableRecreated if another process began
+        to fill the table meanwhile.
+        """
+        record = KeyValueTableRecord.new(configuration, int(time.time() * 1000))._replace(ready=False)
+        version = self._create(record, keep_scope)
+        if version is None:
+            return False
+        name = record.engine_table(self.key)
+        try:
+            for batch in batches:
+                condition: list[Operation] = [CheckEntry(KEY_VALUE_TABLES, self.key, version)]
+                puts = [PutEntry(name, configuration.stored_key(key), _value(value)) for key, value in batch]
+                self.container.commit(condition + puts)
+            ready = record._replace(ready=True)
+            self.container.commit([PutEntry(KEY_VALUE_TABLES, self.key, ready.encode(), version)])
+        except engine_errors.BadKeyVersion:
+            raise KeyValueTableRecreated(self.key) from None
+        return True
 
     def delete(self) -> bool:
         """Delete the table with all entries, in one append, also if its record is damaged. False if it does not
@@ -123,12 +153,11 @@ class StoredTable:
         while True:
             state = self.container.refresh()
             entry = self._entry(state)
-            own = [name for name in state.tables if name.startswith(engine_tables(self.key))]
             if entry is None:
                 return False
             removal = PutEntry(KEY_VALUE_TABLES, self.key, None, entry.version)
             try:
-                self.container.commit([removal, *map(DeleteTable, own)])
+                self.container.commit([removal, *map(DeleteTable, self._engine_tables(state))])
             except (engine_errors.BadKeyVersion, TableNotFound):
                 continue  # another process deleted it meanwhile
             return True
@@ -159,19 +188,23 @@ class StoredTable:
         """The error for a table that does not exist."""
         return table_not_found(self.root, self.scope, self.name)
 
+    def _engine_tables(self, state: State) -> list[str]:
+        """The engine's tables of this name: that of the table, or what an interrupted import left."""
+        return [name for name in state.tables if name.startswith(engine_tables(self.key))]
+
     def _entry(self, state: State) -> Entry | None:
         entry = self.container.entries(KEY_VALUE_TABLES, [self.key], state)[self.key]
         return entry if entry is not None and entry.value is not None else None
 
     def _opened(self, state: State) -> _Opened | None:
-        """The table in a state. A recovered container may have a record whose entries were deleted before the
-        recovery point was complete: then there is no table."""
+        """The table in a state, None while an import fills it. A recovered container may have a record whose entries
+        were deleted before the recovery point was complete: then there is no table."""
         entry = self._entry(state)
         if entry is None or entry.value is None:
             return None
         record = KeyValueTableRecord.decode(entry.value, self.key)
         name = record.engine_table(self.key)
-        return _Opened(record, entry.version, name) if name in state.tables else None
+        return _Opened(record, entry.version, name) if record.ready and name in state.tables else None
 
     def _of(self, life: KeyValueTableRecord, state: State) -> _Opened:
         """The table with the record `life` in a state. Raises KeyValueTableNotFound, KeyValueTableRecreated."""
@@ -302,12 +335,12 @@ def _value(value: bytes) -> bytes:
 # --- the tables of a root, ours or the long-term storage of a Pravega -------------------------------------------------
 
 
-def key_value_tables(root: Root, scope: str) -> list[str]:
-    """The key-value tables of a scope, sorted."""
+def key_value_tables(root: Root, scope: str, *, ready: bool = True) -> list[str]:
+    """The key-value tables of a scope, sorted. Unless `ready`, with those that an import fills."""
     if isinstance(root, ForeignRoot):
         return root.key_value_tables(scope)
     prefix = f"{scope}/"
-    return sorted(key.removeprefix(prefix) for key in _keys(root) if key.startswith(prefix))
+    return sorted(key.removeprefix(prefix) for key in _keys(root, prefix, ready))
 
 
 def key_value_table_entries(root: Root, scope: str, name: str) -> Iterator[KeyValueTableEntry]:
@@ -330,8 +363,8 @@ def table_not_found(root: Root, scope: str, name: str) -> KeyValueTableNotFound:
     return KeyValueTableNotFound(key, similar_names(_keys(root), key))
 
 
-def _keys(root: Root) -> Iterator[str]:
-    """All key-value tables of a root, as "scope/table"."""
+def _keys(root: Root, prefix: str = "", ready: bool = True) -> Iterator[str]:
+    """All key-value tables of a root, as "scope/table", whose names begin with `prefix`."""
     for number in range(root.config.containers):
         container = root.container(number)
         if isinstance(root, ForeignRoot):
@@ -339,4 +372,14 @@ def _keys(root: Root) -> Iterator[str]:
                 yield from (f"{scope}/{name}" for name in root.key_value_tables(scope))
             continue
         there = named_tables(container.refresh().tables)
-        yield from (key for key, _ in container.scan_entries(KEY_VALUE_TABLES) if key in there)
+        for key, entry in container.scan_entries(KEY_VALUE_TABLES, prefix):
+            if key in there and (not ready or _is_ready(entry, key)):
+                yield key
+
+
+def _is_ready(entry: Entry, key: str) -> bool:
+    """Whether a table exists, by the entry of its record; also one whose record is damaged, so that it is noticed."""
+    try:
+        return KeyValueTableRecord.decode(entry.value or b"", key).ready
+    except DataCorruption:
+        return True

@@ -232,11 +232,12 @@ def _behind(prefix: str) -> str | None:
 
 class KeyValueTableRecord(NamedTuple):
     """The stored record of a key-value table. id: of this table, and of no other one of its name. created: ms since the
-    epoch."""
+    epoch. ready: False while an import fills the table, which does not exist for anything else until then."""
 
     id: bytes
     created: int
     configuration: KeyValueTableConfiguration
+    ready: bool = True
 
     @classmethod
     def new(cls, configuration: KeyValueTableConfiguration, created: int) -> KeyValueTableRecord:
@@ -273,19 +274,20 @@ def named_tables(names: Iterable[str]) -> set[str]:
 def _encoded(record: KeyValueTableRecord) -> bytes:
     configuration = record.configuration
     sizes = configuration.partition_count, configuration.primary_key_length, configuration.secondary_key_length
-    return bytes(msgpack.packb([FORMAT, record.id, record.created, *sizes, configuration.rollover_size_bytes]))
+    fields = record.id, record.created, record.ready, *sizes, configuration.rollover_size_bytes
+    return bytes(msgpack.packb([FORMAT, *fields]))
 
 
-_FIELDS = reader(tuple[bytes, int, Natural, Natural, Natural, Natural])
+_FIELDS = reader(tuple[bytes, int, bool, Natural, Natural, Natural, Natural])
 
 
 def _decoded(data: bytes) -> KeyValueTableRecord:
     known, *fields = unpack(data)
     check_format(known, FORMAT)
-    number, created, *configuration = _FIELDS(fields)
+    number, created, ready, *configuration = _FIELDS(fields)
     if len(number) != 16:
         raise InvalidData(f"its id has {len(number)} bytes, not 16")
     try:
-        return KeyValueTableRecord(number, created, KeyValueTableConfiguration(*configuration))
+        return KeyValueTableRecord(number, created, KeyValueTableConfiguration(*configuration), ready)
     except ValueError as problem:
         raise InvalidData(str(problem)) from None
