@@ -1,6 +1,7 @@
 """Flushing tables: the new entries of all tables and the new index pages go to LTS in one object.
 
-So a cycle costs one object, however many tables there are. Each flush adds small extents to a table's byte spaces. To
+So a cycle costs one object, however many tables there are. Only much data of a created table gets an object of its own,
+so that the table's space is free when it is deleted, or compacted, and no other table needs the rest of the object. Each flush adds small extents to a table's byte spaces. To
 keep their number low, a flush merges the last extents that are no larger than what it adds, as an LSM store does.
 """
 
@@ -23,6 +24,9 @@ from engine.writer.flush_context import FlushContext
 
 FEW_EXTENTS = 8
 """Fewer extents than this are not merged."""
+
+SHARED_BYTES = 16 << 10
+"""So many bytes of a created table share an object with other tables, at most."""
 
 LARGE_EXTENT = 8 << 20
 """Extents are merged up to about this size, bytes."""
@@ -47,7 +51,7 @@ class Dirty(NamedTuple):
 
 
 class _Draft(NamedTuple):
-    """The flush of one table, before its bytes have a place in an object."""
+    """The flush of one table, before its bytes have a place in an object. alone: in one of its own."""
 
     name: str
     upto: int
@@ -55,6 +59,7 @@ class _Draft(NamedTuple):
     parts: tuple[bytes, bytes, bytes, bytes]  # new entries, new index pages, merged entries, merged index pages
     merged_at: tuple[int, int]
     keep: bool
+    alone: bool
 
 
 def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[TableFlush]:
@@ -62,6 +67,13 @@ def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[Tab
     drafts = [_draft(context, name, dirty) for name, dirty in tables.items() if dirty.entries]
     if not drafts:
         return []
+    alone = [[draft] for draft in drafts if draft.alone]
+    together = [draft for draft in drafts if not draft.alone]
+    return [flushed for group in (together, *alone) if group for flushed in _written(context, group)]
+
+
+def _written(context: FlushContext, drafts: Sequence[_Draft]) -> list[TableFlush]:
+    """Write flushes of tables to one object."""
     upto = max(draft.upto for draft in drafts)
     path = tables_path(context.log.number, context.log.head.epoch, upto, uuid.uuid4())
     extents = iter(write_chunk(context.stores.chunks, path, [[part] for draft in drafts for part in draft.parts]))
@@ -97,7 +109,8 @@ def _draft(context: FlushContext, name: str, dirty: Dirty) -> _Draft:
     pages_at, merged_pages = _merged(context, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
     keep = _resident_size(context.log.state, name, table) <= limits.RESIDENT_BYTES
-    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep)
+    alone = is_created(name, table) and sum(map(len, parts)) > SHARED_BYTES
+    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep, alone)
 
 
 def _resident_size(state: State, name: str, table: Table) -> int:

@@ -171,7 +171,7 @@ def delete(session: Session, name: StreamName, dry_run: bool, yes: bool) -> None
     """Delete a key-value table with all of its entries."""
     manager = session.manager
     table = session.catalog.key_value_table(*name)
-    if not manager.key_value_table_exists(*name):
+    if not table.is_stored():
         raise table.not_found()
     session.confirm(yes, f"This would delete key-value table {name} with all of its entries.", dry_run=dry_run)
     manager.delete_key_value_table(*name)

@@ -166,6 +166,10 @@ class StoredTable:
         """Whether it exists now."""
         return self._opened(self.container.refresh()) is not None
 
+    def is_stored(self) -> bool:
+        """Whether there is anything of it: also what cannot be decoded, or an import that was not completed."""
+        return self._entry(self.container.refresh()) is not None
+
     def record(self) -> KeyValueTableRecord:
         """Its record now. Raises KeyValueTableNotFound."""
         opened = self._opened(self.container.refresh())
