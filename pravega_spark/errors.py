@@ -161,9 +161,6 @@ class BadKeyVersion(ConditionalTableUpdateFailed):
         self.expected = expected
         self.actual = actual
 
-    def __reduce__(self) -> tuple[type[BadKeyVersion], tuple[object, ...]]:
-        return BadKeyVersion, (self.table, self.key, self.expected, self.actual)
-
 
 class NoSuchKey(ConditionalTableUpdateFailed):
     """The key does not exist, though the update demands a version of it (Pravega: NoSuchKeyException).
@@ -176,9 +173,6 @@ class NoSuchKey(ConditionalTableUpdateFailed):
             table, key, f"it does not exist, but version {expected} was expected. Nothing was changed: insert the key"
         )
         self.expected = expected
-
-    def __reduce__(self) -> tuple[type[NoSuchKey], tuple[object, ...]]:
-        return NoSuchKey, (self.table, self.key, self.expected)
 
 
 class StreamSealed(StreamError):

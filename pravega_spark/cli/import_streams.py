@@ -107,11 +107,12 @@ def show(output: Output, report: ImportReport, done: str) -> None:
 
 
 def _counts(report: ImportReport, outcome: str = "") -> str:
-    """How many streams, and key-value tables if there are any, have an outcome, or any."""
+    """How many streams have an outcome, or any; and how many key-value tables, if one of those failed."""
     streams, tables = (
         sum(outcome in ("", each.outcome) for each in found) for found in (report.streams, report.tables)
     )
-    more = f" and {counted(tables, 'key-value table')}" if report.tables else ""
+    failed = any(each.problem is not None for each in report.tables)
+    more = f" and {counted(tables, 'key-value table')}" if failed else ""
     return f"{counted(streams, 'stream')}{more}"
 
 

@@ -477,7 +477,7 @@ class StreamManager:
 
     def key_value_table_exists(self, scope_name: str, table_name: str) -> bool:
         """Whether a key-value table exists now."""
-        return table_name in key_value_tables(self.root, scope_name)
+        return table_name in key_value_tables(self.root, validate_scope_name(scope_name))
 
     def delete_key_value_table(self, scope_name: str, table_name: str) -> bool:
         """Delete a key-value table with all of its entries. False if it does not exist."""

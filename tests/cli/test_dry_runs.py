@@ -48,6 +48,7 @@ REFUSED = {
     ],
     "stream retain": ["sc/none", "sc/one --period -1"],
     "group delete": ["none/readers", "sc/none", "sc"],
+    "kvt delete": ["none/prices", "sc/none", "sc"],
     "container repair": ["NUMBER 0", "NUMBER 999", "OTHER 0", "7 0", "NUMBER nonsense", "NUMBER 0 --root LOST"],
     "container recover": [
         "NUMBER",
@@ -77,6 +78,7 @@ SOUND = {
     "stream truncate": "demo/rides --at tail",
     "stream retain": "demo/rides --period 0",
     "group delete": "demo/readers",
+    "kvt delete": "demo/kvt",
     "container repair": "0 0",
     "container recover": "0 --force",
     "gc": "--older-than 0",
