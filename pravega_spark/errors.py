@@ -9,7 +9,6 @@ from chunkstore.errors import DeclaredError
 from engine.errors import did_you_mean
 from pravega_spark.segment_ids import segment_label
 
-
 _MOST_SHOWN = 64
 """The most bytes of a key in a message."""
 
@@ -131,8 +130,8 @@ class KeyValueTableRecreated(StreamError):
 
     def __init__(self, table: str) -> None:
         super().__init__(
-            f"Key-value table {table} was deleted, and another one was created under its name. To use the new one, open "
-            "it with key_value_table."
+            f"Key-value table {table} was deleted, and another one was created under its name. To use the new one, "
+            "open it with key_value_table."
         )
         self.table = table
 

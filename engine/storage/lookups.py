@@ -143,9 +143,7 @@ class Lookups:
             ]
 
 
-def _merged(
-    recent: Iterator[tuple[str, Entry]], stored: Iterator[tuple[str, Entry]]
-) -> Iterator[tuple[str, Entry]]:
+def _merged(recent: Iterator[tuple[str, Entry]], stored: Iterator[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:
     """Entries of both in the order of their keys; of a key that is in both, the recent one."""
     newer, older = next(recent, None), next(stored, None)
     while newer is not None or older is not None:

@@ -1,8 +1,9 @@
 """Flushing tables: the new entries of all tables and the new index pages go to LTS in one object.
 
-So a cycle costs one object, however many tables there are. Only much data of a created table gets an object of its own,
-so that the table's space is free when it is deleted, or compacted, and no other table needs the rest of the object. Each flush adds small extents to a table's byte spaces. To
-keep their number low, a flush merges the last extents that are no larger than what it adds, as an LSM store does.
+So a cycle costs one object, however many tables there are. Only much data of a created table gets an object of its own:
+its space is free when the table is deleted, or compacted, whatever other tables need. Each flush adds small extents to
+a table's byte spaces. To keep their number low, a flush merges the last extents that are no larger than what it adds,
+as an LSM store does.
 """
 
 from __future__ import annotations

@@ -75,10 +75,7 @@ def import_(
         show(session.output, report, "imported")
     if report.failed:
         verb, first = "cannot be" if dry_run else "were not", report.failed[0]
-        raise Refused(
-            f"{len(report.failed)} of {_counts(report)} {verb} imported; first error: "
-            f"{first.problem}"
-        )
+        raise Refused(f"{len(report.failed)} of {_counts(report)} {verb} imported; first error: {first.problem}")
 
 
 def _find_root(session: Session) -> tuple[Root | None, str]:

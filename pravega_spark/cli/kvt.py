@@ -108,9 +108,7 @@ def _key(key: bytes, secondary: bytes) -> TableKey:
 )
 @click.option("--rollover", type=SizeType(), default=0, help="Rollover size; it is only kept.")
 @pass_session
-def create(
-    session: Session, name: StreamName, primary: int, secondary: int, partitions: int, rollover: int
-) -> None:
+def create(session: Session, name: StreamName, primary: int, secondary: int, partitions: int, rollover: int) -> None:
     """Create a key-value table in an existing scope. An existing table is not changed."""
     from pravega_spark.streams.model.key_value_table import KeyValueTableConfiguration
 
@@ -217,9 +215,7 @@ def insert(session: Session, name: StreamName, key: bytes, value: bytes, seconda
 @_secondary_option
 @click.option("--version", type=VersionType(), required=True, help="The version that the entry must have.")
 @pass_session
-def replace(
-    session: Session, name: StreamName, key: bytes, value: bytes, secondary: bytes, version: Version
-) -> None:
+def replace(session: Session, name: StreamName, key: bytes, value: bytes, secondary: bytes, version: Version) -> None:
     """Replace the value of an entry, only if it has the given version."""
     _told(session, name, _opened(session, name).replace(_key(key, secondary), value, version))
 
@@ -278,9 +274,7 @@ def keys(session: Session, name: StreamName, count: int | None, after: bytes | N
 @table_argument
 @_range_options
 @pass_session
-def entries(
-    session: Session, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None
-) -> None:
+def entries(session: Session, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None) -> None:
     """Print the entries of a table, in the order of their keys. Binary data is printed as base64."""
     table = _opened(session, name)
     rows = [_entry_row(entry) for entry in islice(table.entries(**chosen, after=_after(table, after)), count)]

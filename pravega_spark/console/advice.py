@@ -95,7 +95,9 @@ def user_message(error: Exception) -> str:
                 f"{scope}` makes it."
             )
         case KeyValueTableNotFound():
-            return f"{error.fact} `pravega-spark kvt list` shows what there is, and `pravega-spark kvt create` makes it."
+            return (
+                f"{error.fact} `pravega-spark kvt list` shows what there is, and `pravega-spark kvt create` makes it."
+            )
         case StreamRecreated():
             return f"{error.fact} {error.remedy}"
         case StreamNotFound():

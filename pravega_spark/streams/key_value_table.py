@@ -32,7 +32,6 @@ from pravega_spark.streams.model.key_value_table import (
     KeyValueTableConfiguration,
     KeyValueTableEntry,
     KeyValueTableRecord,
-    Put,
     Remove,
     TableKey,
     TableModification,

@@ -34,7 +34,7 @@ from pravega_spark import (
 )
 from pravega_spark.checks import verify_root
 from pravega_spark.client.key_value_table import KeyValueTable
-from tests.client.large_events.simulated import SimulatedRoot, process
+from tests.client.large_events.simulated import process
 from tests.support.simulation import Simulation, audit, small_sizes
 
 CONFIGURATION = KeyValueTableConfiguration(partition_count=4, primary_key_length=4, secondary_key_length=2)
@@ -588,8 +588,10 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), primary=PRIMARY)
     def scan(self, data: st.DataObject, primary: int) -> None:
         low, high = sorted(data.draw(st.tuples(SECONDARY, SECONDARY)))
-        found = [(e.key, (e.value, e.version)) for e in self.table.entries(
-            b"%04d" % primary, start=b"%02d" % low, end=b"%02d" % high)]
+        found = [
+            (e.key, (e.value, e.version))
+            for e in self.table.entries(b"%04d" % primary, start=b"%02d" % low, end=b"%02d" % high)
+        ]
         due = [(k, v) for k, v in sorted(self.model.items()) if key(primary, low) <= k <= key(primary, high)]
         assert found == due
         after = key(primary, low)

@@ -186,7 +186,7 @@ def test_a_table_that_is_deleted_while_a_flush_cycle_runs() -> None:
         raise AssertionError("the cycle never ends")
 
 
-# --- several at once ----------------------------------------------------------------------------------------------------
+# --- several at once -----------------------------------------------------------------------------------------------
 
 
 def count_up(manager: StreamManager, times: int) -> list[int]:
