@@ -160,6 +160,24 @@ def test_a_deleted_table_and_another_one_of_its_name(manager: StreamManager, tab
         again.put(key(1), b"new", again.put(key(1), b"first")._replace(number=version.number))
 
 
+def test_an_update_in_the_moment_of_a_deletion_changes_no_other_table() -> None:
+    """Another process deletes the table, and creates it again, after this one has looked at it."""
+    simulation = Simulation()
+    manager, other = process(simulation), process(simulation)
+    manager.create_scope("sc")
+    manager.create_key_value_table("sc", "kvt", CONFIGURATION)
+    table = manager.key_value_table("sc", "kvt")
+    other.delete_key_value_table("sc", "kvt")
+    with pytest.raises(KeyValueTableNotFound):
+        table.put(key(1), b"lost")
+    tables = manager.root.container(0).refresh().tables
+    assert not any(name.startswith("_kvt/") for name in tables), "the update has begun a table"
+    other.create_key_value_table("sc", "kvt", CONFIGURATION)
+    with pytest.raises(KeyValueTableRecreated):
+        table.put(key(1), b"lost")
+    assert list(other.key_value_table("sc", "kvt").keys()) == []
+
+
 # --- single keys (KeyValueTableTestBase) ------------------------------------------------------------------------------
 
 

@@ -149,8 +149,9 @@ def test_the_container_is_recovered_from_any_recovery_point_with_whole_tables() 
         audit(newcomer.root.container(0).state)
 
 
-def test_a_table_that_is_deleted_while_a_flush_cycle_runs() -> None:
-    """At each request of the cycle: the cycle is repeated, and its recovery point has the table whole or not at all."""
+def test_a_recovery_point_has_each_table_or_nothing_of_it() -> None:
+    """A table is deleted at each request of a flush cycle: the cycle is repeated, and its recovery point has the table
+    whole, or neither its record nor its entries."""
     from chunkstore.testing.faults import Fault
     from chunkstore.wrapping import Request
     from engine.storage.recovery import recover
@@ -179,6 +180,9 @@ def test_a_table_that_is_deleted_while_a_flush_cycle_runs() -> None:
             recover(simulation.stores, 0, force=True)
             newcomer = process(simulation)
             assert content(newcomer) in (None, SOME)
+            tables = [name for name in newcomer.root.container(0).state.tables if name.startswith("_kvt/sc/kvt/")]
+            record = newcomer.root.container(0).entry("_system/key_value_tables", "sc/kvt")
+            assert (record is not None) == bool(tables), f"request {at}"
             assert {e.key: e.value for e in newcomer.key_value_table("sc", "stays").entries()} == SOME
             audit(newcomer.root.container(0).state)
             if passed < at:
