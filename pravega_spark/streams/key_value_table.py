@@ -137,9 +137,9 @@ class StoredTable:
         name = record.engine_table(self.key)
         try:
             for batch in batches:
-                condition: list[Operation] = [CheckEntry(KEY_VALUE_TABLES, self.key, version)]
-                puts = [PutEntry(name, configuration.stored_key(key), _value(value)) for key, value in batch]
-                self.container.commit(condition + puts)
+                operations: list[Operation] = [CheckEntry(KEY_VALUE_TABLES, self.key, version)]
+                operations += [PutEntry(name, configuration.stored_key(key), _value(value)) for key, value in batch]
+                self.container.commit(operations)
             ready = record._replace(ready=True)
             self.container.commit([PutEntry(KEY_VALUE_TABLES, self.key, ready.encode(), version)])
         except engine_errors.BadKeyVersion:
@@ -258,7 +258,7 @@ class StoredTable:
             if version is not None and version != Version.NOT_EXISTS:
                 key = as_key(modification.key)
                 if version.partition != configuration.partition(key.primary):
-                    raise BadKeyVersion(self.key, tuple(key), version.as_text())
+                    raise BadKeyVersion(self.key, key, version.as_text())
 
     def _failed(
         self, configuration: KeyValueTableConfiguration, key: TableKey, error: engine_errors.BadKeyVersion
@@ -266,8 +266,8 @@ class StoredTable:
         partition = configuration.partition(key.primary)
         expected = "" if error.expected == NOT_EXISTS else Version(partition, error.expected).as_text()
         if error.actual == NOT_EXISTS:
-            return NoSuchKey(self.key, tuple(key), expected)
-        return BadKeyVersion(self.key, tuple(key), expected, Version(partition, error.actual).as_text())
+            return NoSuchKey(self.key, key, expected)
+        return BadKeyVersion(self.key, key, expected, Version(partition, error.actual).as_text())
 
     def get(self, life: KeyValueTableRecord, keys: Sequence[TableKey]) -> list[KeyValueTableEntry | None]:
         """The entries of these keys now, None for those that do not exist.
