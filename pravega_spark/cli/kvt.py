@@ -261,7 +261,7 @@ def get(session: Session, name: StreamName, key: bytes, secondary: bytes) -> Non
 @table_argument
 @_range_options
 @pass_session
-def keys(session: Session, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None) -> None:
+def keys(session: Session, /, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None) -> None:
     """Print the keys of a table, in order."""
     table = _opened(session, name)
     found = table.keys(**chosen, after=_after(table, after))
@@ -274,7 +274,9 @@ def keys(session: Session, name: StreamName, count: int | None, after: bytes | N
 @table_argument
 @_range_options
 @pass_session
-def entries(session: Session, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None) -> None:
+def entries(
+    session: Session, /, name: StreamName, count: int | None, after: bytes | None, **chosen: bytes | None
+) -> None:
     """Print the entries of a table, in the order of their keys. Binary data is printed as base64."""
     table = _opened(session, name)
     rows = [_entry_row(entry) for entry in islice(table.entries(**chosen, after=_after(table, after)), count)]
