@@ -280,6 +280,32 @@ class BadKeyVersion(Rejected):
         self.actual = actual
 
 
+class TableExists(Rejected):
+    """The table exists already."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"table {table!r} exists already")
+        self.table = table
+
+
+class TableNotFound(Rejected):
+    """The table does not exist, or is one that was not created by itself."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"table {table!r} does not exist")
+        self.table = table
+
+
+class WrongKeyLength(Rejected):
+    """A key has another length, in bytes, than all keys of its table."""
+
+    def __init__(self, table: str, length: int, expected: int) -> None:
+        super().__init__(f"table {table!r}: a key has {length} bytes, but all keys of the table have {expected}")
+        self.table = table
+        self.length = length
+        self.expected = expected
+
+
 class ChunksExpired(Rejected):
     """The chunks of an append are older than the container's attach fence, so a sweep of orphans may have deleted them
     (G1). Nothing was appended.

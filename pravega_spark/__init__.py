@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         ReaderOnline as ReaderOnline,
         TooManyCheckpoints as TooManyCheckpoints,
     )
+    from pravega_spark.client.key_value_table import KeyValueTable as KeyValueTable
     from pravega_spark.client.large_events.event_file import EventFile as EventFile
     from pravega_spark.client.large_events.large_event import LargeEvent as LargeEvent
     from pravega_spark.client.last_events import LastEvents as LastEvents
@@ -80,7 +81,9 @@ if TYPE_CHECKING:
         WriteFailed as WriteFailed,
     )
     from pravega_spark.errors import (
+        BadKeyVersion as BadKeyVersion,
         Closed as Closed,
+        ConditionalTableUpdateFailed as ConditionalTableUpdateFailed,
         CutOfDeletedStream as CutOfDeletedStream,
         EventClosed as EventClosed,
         EventExists as EventExists,
@@ -95,9 +98,11 @@ if TYPE_CHECKING:
         InvalidStreamCut as InvalidStreamCut,
         InvalidValueSchema as InvalidValueSchema,
         KeyValueTableNotFound as KeyValueTableNotFound,
+        KeyValueTableRecreated as KeyValueTableRecreated,
         LargeEventError as LargeEventError,
         MalformedEvent as MalformedEvent,
         NoSuchEvent as NoSuchEvent,
+        NoSuchKey as NoSuchKey,
         NumbersLost as NumbersLost,
         PositionLost as PositionLost,
         RecordTooLarge as RecordTooLarge,
@@ -127,11 +132,21 @@ if TYPE_CHECKING:
         root_status as root_status,
     )
     from pravega_spark.status_metrics import StatusMetrics as StatusMetrics
+    from pravega_spark.streams.key_value_table import KeyValueTableInfo as KeyValueTableInfo
     from pravega_spark.streams.maintenance.retention import Retained as Retained
     from pravega_spark.streams.model.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
     from pravega_spark.streams.model.epochs import (
         EpochRecord as EpochRecord,
         StreamSegmentRecord as StreamSegmentRecord,
+    )
+    from pravega_spark.streams.model.key_value_table import (
+        Insert as Insert,
+        KeyValueTableConfiguration as KeyValueTableConfiguration,
+        KeyValueTableEntry as KeyValueTableEntry,
+        Put as Put,
+        Remove as Remove,
+        TableKey as TableKey,
+        Version as Version,
     )
     from pravega_spark.streams.model.pointers import EventPointer as EventPointer
     from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
@@ -140,7 +155,6 @@ if TYPE_CHECKING:
         ImportIncomplete as ImportIncomplete,
         ImportReport as ImportReport,
     )
-    from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry as KeyValueTableEntry
     from pravega_spark.streams.reading.lag import Lag as Lag
     from pravega_spark.streams.reading.timeline import Timeline as Timeline
     from pravega_spark.streams.values.value_format import ValueFormat as ValueFormat
@@ -152,6 +166,7 @@ if TYPE_CHECKING:
     StreamScalingPolicy = ScalingPolicy
     StreamTxnWriter = StreamTransactionWriter
     StreamWriter = EventWriter
+    TableEntry = KeyValueTableEntry
     TxnFailedException = TransactionClosed
 
 

@@ -16,8 +16,16 @@ from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.streams.maintenance.subscribers import decode_subscriber
 from pravega_spark.streams.maintenance.verification import check_events, check_order, check_recorded, check_uploads
+from pravega_spark.streams.model.key_value_table import KeyValueTableRecord
 from pravega_spark.streams.model.stream_record import StreamRecord, decode_number, former_segments
-from pravega_spark.streams.model.system_tables import NUMBERS, SCOPES, STREAMS, SUBSCRIBERS, TRANSACTIONS
+from pravega_spark.streams.model.system_tables import (
+    KEY_VALUE_TABLES,
+    NUMBERS,
+    SCOPES,
+    STREAMS,
+    SUBSCRIBERS,
+    TRANSACTIONS,
+)
 from pravega_spark.streams.reading.foreign_root import ForeignRoot
 from pravega_spark.streams.scopes import decode_scope
 from pravega_spark.streams.writing.transactions import TransactionRecord
@@ -34,6 +42,7 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
     NUMBERS: lambda container, key, value, version: _decoded(decode_number(value, key)),
     TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),
     SUBSCRIBERS: lambda container, key, value, version: _check_subscriber(container, key, value),
+    KEY_VALUE_TABLES: lambda container, key, value, version: _check_table(container, key, value),
     GROUPS: lambda container, key, value, version: _decoded(GroupState.decode(value, key)),
 }
 
@@ -47,6 +56,17 @@ def verify_root(root: Root, progress: Progress = no_progress, deep: bool = False
 
 def _decoded(value: object) -> None:
     """No problem: the value could be decoded."""
+
+
+def _check_table(container: Container, key: str, value: bytes) -> Problem | None:
+    """The problem of a key-value table whose import was interrupted, or whose entries are not there (see
+    `key_value_table`)."""
+    record = KeyValueTableRecord.decode(value, key)
+    if record.ready and record.engine_table(key) in container.state.tables:
+        return None
+    problem = "its entries were deleted" if record.ready else "its import was not completed"
+    remedy = f"repeat the import, or delete it: `pravega-spark kvt delete {key} --yes`"
+    return Problem(f"key-value table {key}", f"{problem}: it does not exist", remedy, Severity.WARNING)
 
 
 def _check_subscriber(container: Container, key: str, value: bytes) -> Problem | None:

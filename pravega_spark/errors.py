@@ -9,6 +9,9 @@ from chunkstore.errors import DeclaredError
 from engine.errors import did_you_mean
 from pravega_spark.segment_ids import segment_label
 
+_MOST_SHOWN = 64
+"""The most bytes of a key in a message."""
+
 
 class StreamError(DeclaredError):
     """The base class of errors of streams."""
@@ -54,14 +57,20 @@ def missing(kind: str, name: str, *, without_scope: bool) -> str:
 
 
 class ScopeNotEmpty(StreamError):
-    """The scope still has streams or reader groups. groups: the names of its reader groups."""
+    """The scope still has streams, reader groups or key-value tables. groups, tables: the names of the latter."""
 
-    def __init__(self, scope: str, groups: Sequence[str] = ()) -> None:
-        more = f" and {len(groups) - 10} more" if len(groups) > 10 else ""
-        what = f"reader groups first: {', '.join(groups[:10])}{more}" if groups else "streams first"
-        super().__init__(f"Scope is not empty: {scope}. Delete its {what}.")
+    def __init__(self, scope: str, groups: Sequence[str] = (), tables: Sequence[str] = ()) -> None:
+        found = {"reader groups": groups, "key-value tables": tables}
+        listed = [f"{what} first: {_listed(names)}" for what, names in found.items() if names]
+        super().__init__(f"Scope is not empty: {scope}. Delete its {', and its '.join(listed) or 'streams first'}.")
         self.scope = scope
         self.groups = tuple(groups)
+        self.tables = tuple(tables)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Up to ten names, and how many more there are."""
+    return f"{', '.join(names[:10])}{f' and {len(names) - 10} more' if len(names) > 10 else ''}"
 
 
 class StreamNotFound(AdvisedError):
@@ -108,20 +117,70 @@ class StreamRecreated(StreamNotFound):
     )
 
 
-class KeyValueTableNotFound(StreamError):
-    """The key-value table does not exist. Only the long-term storage of a Pravega cluster has key-value tables.
+class KeyValueTableNotFound(AdvisedError):
+    """The key-value table does not exist.
 
     similar: tables with similar names, as "scope/table". without_scope: see StreamNotFound.
     """
 
+    problem = "{missing}.{similar}"
+    remedy = "Create it first with create_key_value_table."
+
     def __init__(self, table: str, similar: Sequence[str] = (), *, without_scope: bool = False) -> None:
-        missing_table = missing("Key-value table", table, without_scope=without_scope)
-        super().__init__(
-            f"{missing_table}.{did_you_mean(similar)} Only the long-term storage of a Pravega cluster has such tables"
-        )
+        found = missing("Key-value table", table, without_scope=without_scope)
+        super().__init__(missing=found, similar=did_you_mean(similar))
         self.table = table
         self.similar = tuple(similar)
         self.without_scope = without_scope
+
+
+class KeyValueTableRecreated(StreamError):
+    """The key-value table was deleted, and another one was created under its name. The new table was not changed."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"Key-value table {table} was deleted, and another one was created under its name. To use the new one, "
+            "open it with key_value_table."
+        )
+        self.table = table
+
+
+class ConditionalTableUpdateFailed(StreamError):
+    """The condition of an update of a key-value table does not hold, and nothing was changed (Pravega:
+    ConditionalTableUpdateException). key: the primary and secondary key."""
+
+    def __init__(self, table: str, key: tuple[bytes, bytes], problem: str) -> None:
+        parts = " and ".join(repr(part[:_MOST_SHOWN]) for part in key if part)
+        super().__init__(f"Key-value table {table}, key {parts}: {problem}")
+        self.table = table
+        self.key = key
+
+
+class BadKeyVersion(ConditionalTableUpdateFailed):
+    """The entry has another version than the update demands (Pravega: BadKeyVersionException).
+
+    expected, actual: versions as text; expected "" for a key that must not exist, actual "" if it was not looked up.
+    """
+
+    def __init__(self, table: str, key: tuple[bytes, bytes], expected: str = "", actual: str = "") -> None:
+        found = f"it has version {actual}" if actual else "it has another version"
+        wanted = f"version {expected} was expected" if expected else "it was not to exist"
+        super().__init__(table, key, f"{found}, but {wanted}. Nothing was changed: read the entry, and decide again")
+        self.expected = expected
+        self.actual = actual
+
+
+class NoSuchKey(ConditionalTableUpdateFailed):
+    """The key does not exist, though the update demands a version of it (Pravega: NoSuchKeyException).
+
+    expected: the version, as text.
+    """
+
+    def __init__(self, table: str, key: tuple[bytes, bytes], expected: str) -> None:
+        super().__init__(
+            table, key, f"it does not exist, but version {expected} was expected. Nothing was changed: insert the key"
+        )
+        self.expected = expected
 
 
 class StreamSealed(StreamError):

@@ -30,6 +30,7 @@ VALUES: dict[str, Any] = {
     "uuid.UUID": uuid.UUID(int=7),
     "Sequence[str]": ("one", "two"),
     "tuple[str, ...]": ("one", "two"),
+    "tuple[bytes, bytes]": (b"one", b"two"),
     "ImportReport": ImportReport("a place", (ImportedStream("s", "t", "refused", problem="a text"),), (), ()),
 }
 """An argument for each annotation that their constructors have."""

@@ -164,6 +164,11 @@ def describe_container(container: Container) -> ContainerDescription:
     )
 
 
+def describe_table(container: Container, state: State, name: str) -> TableDescription:
+    """A table that `state` has. Raises DataCorruption, ObjectNotFound, StorageError."""
+    return _described_table(container, state, name, state.tables[name])
+
+
 def _described_table(container: Container, state: State, name: str, table: Table) -> TableDescription:
     dirty = table.dirty(state.sequence)
     entries = table.layout.entries

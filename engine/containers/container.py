@@ -317,6 +317,12 @@ class Container:
         """All entries of a table whose keys begin with `prefix`, in no order; see TableStore.scan."""
         return self.tables.scan(table, prefix)
 
+    def range_entries(
+        self, table: str, start: str = "", end: str | None = None, state: State | None = None, *, whole: bool = True
+    ) -> Iterator[tuple[str, Entry]]:
+        """The entries of a created table whose keys are in `[start, end)`, in order; see TableStore.range."""
+        return self.tables.range(table, start, end, state, whole=whole)
+
     def lost(self, prefix: str = "") -> Sequence[Loss]:
         """Bytes of segments whose names begin with `prefix` that readers skip: none here."""
         return ()

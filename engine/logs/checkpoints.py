@@ -30,7 +30,7 @@ from engine.state.operations import AttributeId, decode_extents, encode_extents
 from engine.state.segment_map import SegmentMap
 from engine.state.segments import Extents, Segment
 from engine.state.state import EMPTY, Cycle, GarbageEntry, State
-from engine.state.tables import Entry, Table
+from engine.state.tables import Entry, Table, is_created
 from engine.tables.content import TableLayout
 
 MAGIC = b"PSCP"
@@ -214,6 +214,7 @@ def _state(plain: list[Any], path: str) -> State:
     """The state in the object `path`. Its segments are decoded and validated at their first use."""
     *numbers, segments, unsaved, tables, chunks, garbage, dropped, cycle, transients, min_attach_time, extents = plain
     sequence, checkpoint, flushed, logged = map(_INT, numbers)
+    known = {name: _table(fields) for name, fields in _TABLES(tables).items()}
     return State(
         sequence,
         checkpoint,
@@ -221,7 +222,7 @@ def _state(plain: list[Any], path: str) -> State:
         logged,
         immutables.Map(dict.fromkeys(_NAMES(unsaved), True)),
         SegmentMap(_PACKED(segments), partial(_segment, path)),
-        immutables.Map({name: _table(fields) for name, fields in _TABLES(tables).items()}),
+        immutables.Map(known),
         immutables.Map(_COUNTS(chunks)),
         immutables.Map(_GARBAGE(garbage)),
         immutables.Map(dict.fromkeys(_NAMES(dropped), True)),
@@ -229,6 +230,7 @@ def _state(plain: list[Any], path: str) -> State:
         immutables.Map(_PARENTS(transients)),
         _INT(min_attach_time),
         _OFFSET(extents),
+        sum(table.unflushed() for name, table in known.items() if is_created(name, table)),
     )
 
 

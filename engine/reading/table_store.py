@@ -46,6 +46,25 @@ class TableStore:
             except ObjectNotFound as error:
                 known = self._newer(known, error)
 
+    def range(
+        self, table: str, start: str = "", end: str | None = None, state: State | None = None, *, whole: bool = True
+    ) -> Iterator[tuple[str, Entry]]:
+        """The entries of a created table whose keys are in `[start, end)`, in the order of the keys, as of `state` or
+        the state that this process knows. It takes bounded memory, whatever the size of the table.
+
+        If objects of that state are deleted meanwhile, it continues in a newer one behind the last key. Unless `whole`,
+        values are left out (empty) or not.
+        """
+        known = state or self._log.state
+        while True:
+            try:
+                for key, entry in self._lookups.range(known, table, start, end, whole=whole):
+                    start = key + "\0"
+                    yield key, entry
+                return
+            except ObjectNotFound as error:
+                known = self._newer(known, error)
+
     def looked_up(self, find: Callable[[State], T], state: State | None = None) -> T:
         """The result of `find` for a state; for a newer one if objects of that state are deleted. Raises ObjectLost."""
         known = state or self._log.state

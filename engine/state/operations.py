@@ -414,6 +414,22 @@ class StartSegment(NamedTuple):
     offset: Natural
 
 
+class CreateTable(NamedTuple):
+    """Create a table whose keys all have this length (bytes of their UTF-8 form) and can be read in their order.
+
+    Other tables begin with their first entry.
+    """
+
+    table: str
+    key_length: Natural
+
+
+class DeleteTable(NamedTuple):
+    """Delete a table that CreateTable created, with all of its entries."""
+
+    table: str
+
+
 Operation: TypeAlias = (
     Append
     | SealSegment
@@ -443,6 +459,8 @@ Operation: TypeAlias = (
     | AbortCycle
     | StartSegment
     | AnswerSubmissions
+    | CreateTable
+    | DeleteTable
 )
 """In the order of their numbers in the format, which begin at 1: a new one comes last."""
 

@@ -74,7 +74,7 @@ class State(NamedTuple):
     chunks: how many extents name each chunk. garbage: what may be deleted. dropped: the names in LTS of segments that
     were deleted but are still there. transients: the transient segments, active or not, with their parents.
     min_attach_time: chunks that were created before it (ms since the epoch) can no longer be attached (G1).
-    extents: the number of extents of all segments.
+    extents: the number of extents of all segments. table_bytes: of the entries of created tables that are not in LTS.
     """
 
     sequence: int
@@ -91,17 +91,18 @@ class State(NamedTuple):
     transients: immutables.Map[str, str] = immutables.Map()
     min_attach_time: int = 0
     extents: int = 0
+    table_bytes: int = 0
 
     @property
     def backlog(self) -> int:
         """Approximate bytes that wait for a flush cycle, in the log and in memory: of tiny appends, extents are the
         most."""
-        return self.logged_bytes + EXTENT * self.extents
+        return self.logged_bytes + EXTENT * self.extents + self.table_bytes
 
     @property
     def awaits_flush(self) -> bool:
         """Whether a flush cycle would remove anything from the state."""
-        return bool(self.unsaved or self.dropped) or any(
+        return bool(self.unsaved or self.dropped or self.table_bytes) or any(
             table.size > limits.RESIDENT_BYTES for table in self.tables.values()
         )
 

@@ -79,6 +79,10 @@ class Table(NamedTuple):
         found = [(key, entry) for key, entry in self.recent.items() if self.flushed < entry.version <= upto]
         return sorted(found, key=lambda pair: pair[1].version)
 
+    def unflushed(self) -> int:
+        """The size of the entries that are not in LTS, bytes."""
+        return sum(entry_size(key, entry) for key, entry in self.recent.items() if entry.version > self.flushed)
+
     def settled(self, upto: int, keep: bool) -> Table:
         """The table after the entries with versions up to `upto` were flushed. Unless `keep`, they leave memory."""
         recent = self.recent.mutate()
@@ -91,9 +95,9 @@ class Table(NamedTuple):
         return self._replace(recent=recent.finish(), size=size, flushed=upto, dropped=dropped)
 
 
-def new_table(name: str) -> Table:
-    """An empty table."""
-    layout = empty(ATTRIBUTE_KEY_LENGTH if name == ATTRIBUTES else 0)
+def new_table(name: str, key_length: int = 0) -> Table:
+    """An empty table. key_length: of all keys; 0: they may have any length. Raises ValueError for an impossible one."""
+    layout = empty(ATTRIBUTE_KEY_LENGTH if name == ATTRIBUTES else key_length)
     return Table(immutables.Map(), 0, -1, False, layout, Extents(), Extents())
 
 
@@ -105,6 +109,12 @@ def entry_size(key: str, entry: Entry) -> int:
 ATTRIBUTE_KEY_LENGTH = 48
 ATTRIBUTE_VALUE = 8
 """Bytes of an entry of the table of attributes."""
+
+
+def is_created(name: str, table: Table) -> bool:
+    """Whether an operation created the table, with a fixed length of its keys."""
+    return bool(table.layout.key_length) and name != ATTRIBUTES
+
 
 _ATTRIBUTE = re.compile(f"[0-9a-f]{{{ATTRIBUTE_KEY_LENGTH}}}")
 

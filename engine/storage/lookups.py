@@ -89,6 +89,30 @@ class Lookups:
                 if key not in table.recent:
                     yield key, Entry(found.value, found.version)
 
+    def range(
+        self, state: State, name: str, start: str, end: str | None, *, whole: bool = True
+    ) -> Iterator[tuple[str, Entry]]:
+        """The entries of a created table whose keys are in `[start, end)`, in the order of the keys, as of `state`.
+
+        Unless `whole`, values are left out (empty) or not. Raises ObjectNotFound as `look_up`.
+        """
+        table = state.tables.get(name)
+        if table is None:
+            return
+        keys = sorted(key for key in table.recent if start <= key and (end is None or key < end))
+        recent = ((key, table.recent[key]) for key in keys)
+        stored = self._stored_range(name, table, start, end, whole) if table.dropped else iter(())
+        for key, entry in _merged(recent, stored):
+            if entry.value is not None:
+                yield key, entry
+
+    def _stored_range(
+        self, name: str, table: Table, start: str, end: str | None, whole: bool
+    ) -> Iterator[tuple[str, Entry]]:
+        last = end.encode() if end is not None else None
+        for found in self.content(name, table).range(start.encode(), last, whole=whole):
+            yield _key(name, found), Entry(found.value, found.version)
+
     def pieces(self, state: State, storage: str, start: int, end: int) -> list[ObjectRange]:
         """The object ranges with the bytes `[start, end)` of a segment in LTS. Raises DataCorruption,
         ObjectNotFound."""
@@ -117,6 +141,21 @@ class Lookups:
                 )
                 for begin, chunk in covering
             ]
+
+
+def _merged(recent: Iterator[tuple[str, Entry]], stored: Iterator[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:
+    """Entries of both in the order of their keys; of a key that is in both, the recent one."""
+    newer, older = next(recent, None), next(stored, None)
+    while newer is not None or older is not None:
+        if older is None or (newer is not None and newer[0] <= older[0]):
+            assert newer is not None
+            if older is not None and older[0] == newer[0]:
+                older = next(stored, None)
+            yield newer
+            newer = next(recent, None)
+        else:
+            yield older
+            older = next(stored, None)
 
 
 def _key(table: str, entry: TableEntry) -> str:

@@ -74,12 +74,14 @@ def pruned(state: State, begun: State, skipped: Collection[str] = ()) -> State:
     tables = {
         name: table._replace(recent=immutables.Map(), size=0, flushed=state.sequence, dropped=table.layout.entries > 0)
         for name, table in state.tables.items()
+        if name in begun.tables or table.layout.length  # others were created since
     }
     return state._replace(
         checkpoint=-1,
         flushed=-1,
         logged_bytes=0,
         extents=0,
+        table_bytes=0,
         unsaved=immutables.Map(),
         segments=SegmentMap(),
         chunks=_chunks(state),

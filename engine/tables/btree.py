@@ -27,8 +27,8 @@ from engine.errors import DataCorruption
 MAX_PAGE = 8192
 """The default limit of a page, bytes."""
 
-MAX_KEY = 256
-"""The longest key, bytes (Pravega: AttributeId.MAX_LENGTH)."""
+MAX_KEY = 512
+"""The longest key, bytes: the 256 of Pravega (AttributeId.MAX_LENGTH) in hexadecimal digits."""
 
 _PAGE_LIMIT = (1 << 15) - 1  # a page's length is an i16
 _LEAST_FAN_OUT = 3

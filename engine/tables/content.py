@@ -167,6 +167,14 @@ class TableContent:
         """
         return _naming_table(self._name, self._stored.scan(prefix, after))
 
+    def range(self, start: bytes, end: bytes | None, *, whole: bool = True) -> Iterator[TableEntry]:
+        """The live entries whose keys, of a fixed length, are in `[start, end)`, in order. The bounds may have any
+        length; end None: to the last key. Unless `whole`, long values are not read, and all are left out (empty).
+
+        Raises DataCorruption.
+        """
+        return _naming_table(self._name, self._stored.range(start, end, whole))
+
     def changes(self, position: int) -> Iterator[tuple[int, TableEntry]]:
         """The entries from `position` on, which must be the end of an entry, each with its own end.
 
@@ -223,11 +231,22 @@ class _Stored:
 
     def scan(self, prefix: bytes, after: bytes | None) -> Iterator[TableEntry]:
         """Entries in the order of the index."""
-        places, size = self._scan_index(prefix, after), _FIRST
+        for entry in self._all(self._scan_index(prefix, after), whole=True):
+            if entry.key.startswith(prefix):
+                yield entry
+
+    def range(self, start: bytes, end: bytes | None, whole: bool) -> Iterator[TableEntry]:
+        """Entries with keys in `[start, end)`, in order."""
+        assert self.layout.key_length, "the index of a table with keys of any length is not in their order"
+        below = start[:-1] or None  # the index is read from behind a key, and `start` itself is wanted
+        places = btree.scan(self.read_index, self.layout.root, below, end, key_length=self.layout.key_length)
+        return self._all((place for place in places if place[0] >= start), whole)
+
+    def _all(self, places: Iterator[Place], whole: bool) -> Iterator[TableEntry]:
+        """The entries at these places, of which ever more are read at once."""
+        size = _FIRST
         while batch := list(islice(places, size)):
-            for entry in self._entries(batch, whole=True):
-                if entry.key.startswith(prefix):
-                    yield entry
+            yield from self._entries(batch, whole)
             size = min(2 * size, _TOGETHER)
 
     def walk(self, position: int, window: int = _WINDOW) -> Iterator[tuple[int, int, TableEntry]]:

@@ -45,8 +45,8 @@ T = TypeVar("T")
 class FlushCycle:
     """One cycle. state: the container's state when the cycle began, to which LTS is brought.
 
-    strict: the cycle fails if a segment is deleted before it is flushed. Otherwise such a segment is skipped, and the
-    recovery point does not have it.
+    strict: the cycle fails if a segment or a table is deleted before it is flushed. Otherwise what was deleted is
+    skipped, and the recovery point does not have it.
     """
 
     def __init__(
@@ -120,6 +120,8 @@ class FlushCycle:
                 METADATA: Dirty.of(state, METADATA).plus({**records, **dict.fromkeys(segments.skipped)}),
             }
         )
+        if self._strict and not set(state.tables) <= set(after.tables):
+            raise FlushOvertaken("a table was deleted since the cycle began")
         skipped = segments.skipped.values()
         recovery_points.write(context.stores.chunks, context.log.number, context.log.head, after, state, skipped)
         context.log.commit([EndCycle(self._number)])

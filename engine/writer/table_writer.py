@@ -1,7 +1,9 @@
 """Flushing tables: the new entries of all tables and the new index pages go to LTS in one object.
 
-So a cycle costs one object, however many tables there are. Each flush adds small extents to a table's byte spaces. To
-keep their number low, a flush merges the last extents that are no larger than what it adds, as an LSM store does.
+So a cycle costs one object, however many tables there are. Only much data of a created table gets an object of its own:
+its space is free when the table is deleted, or compacted, whatever other tables need. Each flush adds small extents to
+a table's byte spaces. To keep their number low, a flush merges the last extents that are no larger than what it adds,
+as an LSM store does.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from engine.state import tables as limits
 from engine.state.operations import TableFlush
 from engine.state.segments import Extent, Extents
 from engine.state.state import State
-from engine.state.tables import Entry, new_table
+from engine.state.tables import Entry, Table, is_created, new_table
 from engine.storage.chunk_writer import write_chunk
 from engine.storage.object_reads import fetch, plan_extents
 from engine.tables.content import TableEntry
@@ -23,6 +25,9 @@ from engine.writer.flush_context import FlushContext
 
 FEW_EXTENTS = 8
 """Fewer extents than this are not merged."""
+
+SHARED_BYTES = 16 << 10
+"""So many bytes of a created table share an object with other tables, at most."""
 
 LARGE_EXTENT = 8 << 20
 """Extents are merged up to about this size, bytes."""
@@ -47,7 +52,7 @@ class Dirty(NamedTuple):
 
 
 class _Draft(NamedTuple):
-    """The flush of one table, before its bytes have a place in an object."""
+    """The flush of one table, before its bytes have a place in an object. alone: in one of its own."""
 
     name: str
     upto: int
@@ -55,6 +60,7 @@ class _Draft(NamedTuple):
     parts: tuple[bytes, bytes, bytes, bytes]  # new entries, new index pages, merged entries, merged index pages
     merged_at: tuple[int, int]
     keep: bool
+    alone: bool
 
 
 def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[TableFlush]:
@@ -62,6 +68,13 @@ def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[Tab
     drafts = [_draft(context, name, dirty) for name, dirty in tables.items() if dirty.entries]
     if not drafts:
         return []
+    alone = [[draft] for draft in drafts if draft.alone]
+    together = [draft for draft in drafts if not draft.alone]
+    return [flushed for group in (together, *alone) if group for flushed in _written(context, group)]
+
+
+def _written(context: FlushContext, drafts: Sequence[_Draft]) -> list[TableFlush]:
+    """Write flushes of tables to one object."""
     upto = max(draft.upto for draft in drafts)
     path = tables_path(context.log.number, context.log.head.epoch, upto, uuid.uuid4())
     extents = iter(write_chunk(context.stores.chunks, path, [[part] for draft in drafts for part in draft.parts]))
@@ -96,8 +109,16 @@ def _draft(context: FlushContext, name: str, dirty: Dirty) -> _Draft:
     entries_at, merged_entries = _merged(context, table.entries, len(flush.entries), flush.layout.start)
     pages_at, merged_pages = _merged(context, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
-    keep = table.size <= limits.RESIDENT_BYTES
-    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep)
+    keep = _resident_size(context.log.state, name, table) <= limits.RESIDENT_BYTES
+    alone = is_created(name, table) and sum(map(len, parts)) > SHARED_BYTES
+    return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep, alone)
+
+
+def _resident_size(state: State, name: str, table: Table) -> int:
+    """The bytes in memory that count for a table. Those of all created tables count together, as there may be many."""
+    if not is_created(name, table):
+        return table.size
+    return sum(other.size for each, other in state.tables.items() if is_created(each, other))
 
 
 def _merged(context: FlushContext, extents: Extents, added: int, start: int) -> tuple[int, bytes]:

@@ -67,8 +67,7 @@ def import_(
     if dry_run or not yes:
         show(session.output, report, "would be imported")
         if not dry_run:
-            new = sum(each.outcome == "new" for each in report.streams)
-            session.output.warning(f"{counted(new, 'stream')} would be imported into {session.url}")
+            session.output.warning(f"{_counts(report, 'new')} would be imported into {session.url}")
             raise NothingChanged()
     else:
         with session.output.progress() as progress:
@@ -77,10 +76,7 @@ def import_(
         show(session.output, report, "imported")
     if report.failed:
         verb, first = "cannot be" if dry_run else "were not", report.failed[0]
-        raise Refused(
-            f"{len(report.failed)} of {counted(len(report.streams), 'stream')} {verb} imported; first error: "
-            f"{first.problem}"
-        )
+        raise Refused(f"{len(report.failed)} of {_counts(report)} {verb} imported; first error: {first.problem}")
 
 
 def _find_root(session: Session) -> tuple[Root | None, str]:
@@ -95,14 +91,27 @@ def _find_root(session: Session) -> tuple[Root | None, str]:
 
 def show(output: Output, report: ImportReport, done: str) -> None:
     """Print what was imported, or would be, and what was left out."""
-    output.document({"import": {**report._asdict(), "streams": [each._asdict() for each in report.streams]}})
+    streams, tables = ([each._asdict() for each in found] for found in (report.streams, report.tables))
+    output.document({"import": {**report._asdict(), "streams": streams, "tables": tables}})
     output.table(_COLUMNS, [_row(each) for each in report.streams], title=report.source)
     for line in _lines(report):
         output.warning(line)
     for scope in report.empty_scopes:
         output.line(f"scope {scope}, which has no streams, {done}")
+    for table in report.tables:
+        output.line(f"key-value table {table.scope}/{table.table}: {table.outcome}")
     count = sum(each.outcome in ("new", "imported") for each in report.streams)
     output.line(f"{count} of {counted(len(report.streams), 'stream')} {done}")
+
+
+def _counts(report: ImportReport, outcome: str = "") -> str:
+    """How many streams have an outcome, or any; and how many key-value tables, if one of those failed."""
+    streams, tables = (
+        sum(outcome in ("", each.outcome) for each in found) for found in (report.streams, report.tables)
+    )
+    failed = any(each.problem is not None for each in report.tables)
+    more = f" and {counted(tables, 'key-value table')}" if failed else ""
+    return f"{counted(streams, 'stream')}{more}"
 
 
 def _row(each: Any) -> dict[str, Any]:
@@ -111,7 +120,7 @@ def _row(each: Any) -> dict[str, Any]:
 
 def _lines(report: ImportReport) -> Sequence[str]:
     """Warnings: data that is not imported, and information that is missing."""
-    lines = [each.problem for each in report.streams if each.problem is not None]
+    lines = [each.problem for each in (*report.streams, *report.tables) if each.problem is not None]
     for each in report.streams:
         name = f"{each.scope}/{each.stream}"
         lines += [f"{name}: {what}" for what in each.unknown]

@@ -27,6 +27,7 @@ from pravega_spark.client.frames import producer_of, write_frame
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.positions import group_cuts, group_names, group_positions
+from pravega_spark.client.key_value_table import KeyValueTable
 from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
@@ -41,21 +42,18 @@ from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
 from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.key_value_table import KeyValueTableInfo, key_value_table_entries, key_value_tables
 from pravega_spark.streams.maintenance import retention
 from pravega_spark.streams.maintenance.retention import Retained
 from pravega_spark.streams.maintenance.subscribers import positions, unsubscribe
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut, positions_text
 from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.model.html_table import html_table
+from pravega_spark.streams.model.key_value_table import KeyValueTableConfiguration, KeyValueTableEntry
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
-from pravega_spark.streams.reading.foreign_root import (
-    KeyValueTableEntry,
-    key_value_table_entries,
-    key_value_tables,
-)
 from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
@@ -471,14 +469,42 @@ class StreamManager:
         self._catalog.check_scope(scope_name)
         return sorted(self._catalog.streams(scope_name))
 
+    def create_key_value_table(
+        self, scope_name: str, table_name: str, configuration: KeyValueTableConfiguration
+    ) -> bool:
+        """Create a key-value table. False if it exists, even with another configuration. Raises ScopeNotFound."""
+        self.root.check_writable()
+        return self._catalog.create_key_value_table(scope_name, table_name, configuration)
+
+    def key_value_table(self, scope_name: str, table_name: str) -> KeyValueTable:
+        """Open a key-value table, to read and update its entries. Raises KeyValueTableNotFound.
+
+        That of a Pravega's long-term storage: `read_key_value_table`.
+        """
+        self.root.check_writable()
+        return KeyValueTable(self._catalog.key_value_table(scope_name, table_name), self._check_open)
+
+    def key_value_table_info(self, scope_name: str, table_name: str) -> KeyValueTableInfo:
+        """Describe a key-value table: its configuration, and what it has now. Raises KeyValueTableNotFound."""
+        self.root.check_writable()
+        return self._catalog.key_value_table(scope_name, table_name).describe()
+
+    def key_value_table_exists(self, scope_name: str, table_name: str) -> bool:
+        """Whether a key-value table exists now."""
+        return table_name in key_value_tables(self.root, validate_scope_name(scope_name))
+
+    def delete_key_value_table(self, scope_name: str, table_name: str) -> bool:
+        """Delete a key-value table with all of its entries. False if it does not exist."""
+        self.root.check_writable()
+        return self._catalog.key_value_table(scope_name, table_name).delete()
+
     def list_key_value_table(self, scope_name: str) -> list[str]:
-        """The names of a scope's key-value tables, sorted; only a Pravega's long-term storage has any. Raises
-        ScopeNotFound."""
+        """The names of a scope's key-value tables, sorted. Raises ScopeNotFound."""
         self._catalog.check_scope(scope_name)
         return key_value_tables(self.root, scope_name)
 
     def read_key_value_table(self, scope_name: str, table_name: str) -> Iterator[KeyValueTableEntry]:
-        """The live entries of a key-value table in a Pravega's long-term storage: keys, value and version.
+        """The live entries of a key-value table: keys, value and version. Also of one in a Pravega's long-term storage.
 
         Raises KeyValueTableNotFound.
         """

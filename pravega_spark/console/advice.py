@@ -16,6 +16,7 @@ from chunkstore.urls import redact
 from engine.errors import RootNotFound, root_command
 from pravega_spark.errors import (
     AdvisedError,
+    KeyValueTableNotFound,
     ScopeNotFound,
     StreamNotFound,
     StreamNotSealed,
@@ -92,6 +93,16 @@ def user_message(error: Exception) -> str:
             return (
                 f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
                 f"{scope}` makes it."
+            )
+        case KeyValueTableNotFound(without_scope=True):
+            scope = error.table.partition("/")[0]
+            return (
+                f"{error.fact} `pravega-spark scope list` shows what there is, and `pravega-spark scope create "
+                f"{scope}` makes it."
+            )
+        case KeyValueTableNotFound():
+            return (
+                f"{error.fact} `pravega-spark kvt list` shows what there is, and `pravega-spark kvt create` makes it."
             )
         case StreamNotFound():
             return (

@@ -31,6 +31,7 @@ from pravega_spark.streams.pravega_lts.imports import (
     SegmentTask,
     bring_segment,
 )
+from pravega_spark.streams.pravega_lts.table_import import ImportedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,7 @@ def _outcomes(report: ImportReport) -> list[JobOutcome]:
     ]
     notes += [JobOutcome("", "", NOTE, detail=f"not known: {what}") for what in report.unknown]
     notes += [JobOutcome(scope, "", NOTE, detail="the scope has no streams") for scope in report.empty_scopes]
-    return [*map(_outcome, report.streams), *notes]
+    return [*map(_outcome, report.streams), *map(_table_outcome, report.tables), *notes]
 
 
 def _outcome(each: ImportedStream) -> JobOutcome:
@@ -120,6 +121,12 @@ def _outcome(each: ImportedStream) -> JobOutcome:
         detail += f", without {counted(len(each.transactions), 'open transaction')}"
     size = each.bytes if changes else 0
     return JobOutcome(each.scope, each.stream, "import", changes, size, detail, each.problem)
+
+
+def _table_outcome(each: ImportedTable) -> JobOutcome:
+    changes = each.outcome in ("new", "imported")
+    detail = f"{each.outcome}: key-value table, {each.entries} entries, {size_text(each.bytes)}"
+    return JobOutcome(each.scope, each.table, "import", changes, each.bytes, detail, each.problem)
 
 
 _SOURCE = click.Option(

@@ -374,8 +374,8 @@ OPTIONS: tuple[Option, ...] = (
         "metadata",
         "choice",
         "Read a metadata table instead of events; the name of the table is case-sensitive. Counts: how many events and "
-        "bytes a read with the same options would return. KeyValueTable: the entries of the key-value table of a "
-        "Pravega cluster that option stream names.",
+        "bytes a read with the same options would return. KeyValueTable: the entries of the key-value table that "
+        "option stream names.",
         ("metadata",),
         choices=METADATA_TABLES,
     ),

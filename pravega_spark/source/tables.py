@@ -36,11 +36,11 @@ from pravega_spark.source.failures import for_users
 from pravega_spark.source.opening import current_snapshot, ensure_scope, open_root_of
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.key_value_table import key_value_table_entries
 from pravega_spark.streams.maintenance.recorded_cuts import Recorded, RecordedCuts, with_recorded_cuts
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.names import container_of
 from pravega_spark.streams.model.system_tables import STREAMS
-from pravega_spark.streams.reading.foreign_root import key_value_table_entries
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.transactions import open_transactions
 

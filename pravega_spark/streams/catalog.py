@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.errors import DataCorruption, did_you_mean
 from engine.root import Root
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound, StreamNotFound
+from pravega_spark.streams.key_value_table import StoredTable, key_value_tables
+from pravega_spark.streams.model.key_value_table import KeyValueTableConfiguration
 from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.system_tables import SCOPES, STREAMS
@@ -76,9 +78,9 @@ class Catalog:
         """
 
         def check_empty() -> None:
-            found = groups()
-            if found or next(self.streams(scope), None) is not None:
-                raise ScopeNotEmpty(scope, found)
+            found, tables = groups(), key_value_tables(self.root, scope, ready=False)
+            if found or tables or next(self.streams(scope), None) is not None:
+                raise ScopeNotEmpty(scope, found, tables)
 
         return Scope(self.root, scope).delete(check_empty)
 
@@ -129,6 +131,14 @@ class Catalog:
     def stream(self, scope: str, name: str) -> Stream:
         """A stream by name, whether it exists or not. Raises ValueError for names that no stream can have."""
         return Stream(self.root, validate_scope_name(scope), validate_stream_name(name), self._suggesting)
+
+    def key_value_table(self, scope: str, name: str) -> StoredTable:
+        """A key-value table by name, whether it exists or not. Raises ValueError for names that no table can have."""
+        return StoredTable(self.root, scope, name)
+
+    def create_key_value_table(self, scope: str, name: str, configuration: KeyValueTableConfiguration) -> bool:
+        """Create a key-value table. False if it exists already. Raises ScopeNotFound."""
+        return self.key_value_table(scope, name).create(configuration, lambda: self.keep_scope(scope))
 
     def scope_not_found(self, scope: str) -> ScopeNotFound:
         """The error for a scope that does not exist."""

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from chunkstore import open_store
 from chunkstore.pravega.rolling import Header, HeaderChunk, format_header
 from engine.root import Root
-from pravega_spark import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager
 from pravega_spark.cli.commands import all_commands
 from pravega_spark.cli.main import cli
 from pravega_spark.source.micro_batch import MicroBatchReader
@@ -47,6 +47,7 @@ CALLS = {
         ["sc/readers", "reader"],
         "would take reader reader of reader group sc/readers offline, with seg",
     ),
+    "kvt delete": (["sc/prices"], "would delete key-value table sc/prices with all of its entries."),
     "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),
     "gc": (["--older-than", "0", "--plausible-share", "1"], "1 unreferenced object (4 bytes) would be marked"),
@@ -65,6 +66,11 @@ UNASKED = {
     "stream write": "appends",
     "stream update": "what is set can be set again, and nothing is deleted by it",
     "stream scale": "keeps all events, and can be undone by another scale",
+    "kvt create": "makes what was not there",
+    "kvt put": "changes the one entry that is named",
+    "kvt insert": "makes what was not there",
+    "kvt replace": "changes the one entry that is named, of which the version is given",
+    "kvt remove": "removes the one entry that is named",
     "stream rebuild-index": "makes indexes again from the events, and changes no event",
     "container flush": "keeps all that was acknowledged",
     "defrag": "keeps all bytes, in fewer objects",
@@ -88,6 +94,10 @@ READING = {
     "group list": [],
     "group describe": ["sc/readers"],
     "kvt list": [],
+    "kvt describe": ["sc/prices"],
+    "kvt get": ["sc/prices", "AAPL"],
+    "kvt keys": ["sc/prices"],
+    "kvt entries": ["sc/prices"],
     "kvt read": ["sc/none"],
     "container list": [],
     "container describe": ["0"],
@@ -110,6 +120,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         manager.create_stream("sc", "one")
         group = manager.create_reader_group("readers", "sc", "one")
         group.entry.change(lambda state: state.joined("reader", "token"))  # of a process that was killed
+        manager.create_key_value_table("sc", "prices", KeyValueTableConfiguration(1, 4))
         with manager.create_writer("sc", "one") as writer:
             writer.write_events(["a", "b", "c"])
     run("stream", "create", "sc/kept", "--retain-size", "10", root=url)

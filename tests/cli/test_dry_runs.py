@@ -50,6 +50,7 @@ REFUSED = {
     "group delete": ["none/readers", "sc/none", "sc"],
     "group reset": ["none/readers", "sc/none", "read/readers --to nonsense", "read/readers --checkpoint none"],
     "group offline": ["none/readers reader", "sc/none reader", "read/readers reader", "read/readers"],
+    "kvt delete": ["none/prices", "sc/none", "sc"],
     "container repair": ["NUMBER 0", "NUMBER 999", "OTHER 0", "7 0", "NUMBER nonsense", "NUMBER 0 --root LOST"],
     "container recover": [
         "NUMBER",
@@ -81,6 +82,7 @@ SOUND = {
     "group delete": "demo/readers",
     "group reset": "demo/readers --to earliest",
     "group offline": "demo/readers reader",
+    "kvt delete": "demo/kvt",
     "container repair": "0 0",
     "container recover": "0 --force",
     "gc": "--older-than 0",

@@ -33,7 +33,7 @@ def test_a_dry_run_shows_what_would_come_and_what_not(tmp_path: Path, source: st
     assert result.exit_code == 0, result.output
     assert "demo/rides" in result.output and "7 of 7 streams would be imported" in result.output
     assert "demo/txns: open transactions are not imported: 00000000-0000-0000-0000-000000000003" in result.output
-    assert "not imported: key-value table demo/kvt" in result.output
+    assert "key-value table demo/kvt: new" in result.output
     assert not Path(root).exists()
     report = json.loads(run("--root", root, "--json", "import", source, "demo/rides", "--dry-run").stdout)["import"]
     [stream] = report["streams"]
@@ -96,7 +96,7 @@ def test_the_job_does_the_same(tmp_path: Path, source: str) -> None:
     assert result.exit_code == 1 and "give --yes" in result.output
     assert not Path(root).exists()
     result = CliRunner().invoke(imports.main, ["--root", root, "--source", source, "--dry-run"])
-    assert result.exit_code == 0 and "7 steps: 7 would change something, 0 would not, 0 failed" in result.output
+    assert result.exit_code == 0 and "8 steps: 8 would change something, 0 would not, 0 failed" in result.output
     assert "not imported: reader group demo/rg1: begin a new one where it stood" in " ".join(result.output.split())
     assert not Path(root).exists()
     result = CliRunner().invoke(imports.main, [*words, "--yes"])

@@ -248,7 +248,33 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "lease": float,
     },
     "group delete": {"group": str, "deleted": bool},
+    "kvt create": {"table": str, "created": bool},
     "kvt list": {"tables": [{"table": str}]},
+    "kvt describe": {
+        "table": str,
+        "primary_key_length": int,
+        "secondary_key_length": int,
+        "partition_count": int,
+        "rollover_size_bytes": int,
+        "created": str,
+        "entries": int,
+        "stored": int,
+        "unflushed": int,
+    },
+    "kvt put": {"table": str, "version": str},
+    "kvt insert": {"table": str, "version": str},
+    "kvt replace": {"table": str, "version": str},
+    "kvt remove": {"table": str, "removed": bool},
+    "kvt get": {
+        "table": str,
+        "entry": {"base64": list, "primary": str, "secondary": str, "value": str, "version": str},
+    },
+    "kvt keys": {"table": str, "keys": [{"base64": list, "primary": str, "secondary": str}]},
+    "kvt entries": {
+        "table": str,
+        "entries": [{"base64": list, "primary": str, "secondary": str, "value": str, "version": str}],
+    },
+    "kvt delete": {"table": str, "deleted": bool},
     "kvt read": {
         "table": str,
         "entries": [{"base64": list, "primary": str, "secondary": str, "value": str}],
@@ -273,6 +299,16 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
             "left_out": list,
             "unknown": list,
             "scopes": list,
+            "tables": [
+                {
+                    "scope": str,
+                    "table": str,
+                    "outcome": str,
+                    "entries": int,
+                    "bytes": int,
+                    "problem": str | None,
+                }
+            ],
         }
     },
     "header export": {
@@ -438,7 +474,17 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     archive = case(CHUNKED).laid_out(tmp_path / "lts")
     assert did("kvt list", root=archive)["tables"] == [{"table": "demo/kvt"}]
     did("kvt read", "demo/kvt", root=archive)
-    imported = did("import", archive, "demo/rides", "--yes", root=str(tmp_path / "moved"))
+    did("kvt create", "sc/prices", "--primary", "4", "--secondary", "2")
+    did("kvt insert", "sc/prices", "AAPL", "21.5", "--secondary", "US")
+    version = did("kvt put", "sc/prices", "AAPL", "22", "--secondary", "US")["version"]
+    did("kvt replace", "sc/prices", "AAPL", "23", "--secondary", "US", "--version", version)
+    assert did("kvt get", "sc/prices", "AAPL", "--secondary", "US")["entry"]["value"] == "23"
+    did("kvt keys", "sc/prices")
+    did("kvt entries", "sc/prices", "--primary", "AAPL", "--from", "DE", "--to", "US")
+    assert did("kvt describe", "sc/prices")["entries"] == 1
+    did("kvt remove", "sc/prices", "AAPL", "--secondary", "US")
+    did("kvt delete", "sc/prices", "--yes")
+    imported = did("import", archive, "demo/rides", "demo/kvt", "--yes", root=str(tmp_path / "moved"))
     assert imported["import"]["streams"][0]["outcome"] == "imported"
     assert did("container repair", "0", str(damaged_frame(url, 0)), "--yes")["repaired"]["whole"]
     log = Path(url, "_system/containers", "0")
@@ -906,7 +952,13 @@ def test_commands_without_a_root() -> None:
             "import": ["x"],
             "group describe": ["sc/readers"],
             "group delete": ["sc/readers"],
-            "kvt read": ["sc/table"],
+            "kvt create": ["sc/table", "--primary", "4"],
+            "kvt put": ["sc/table", "key", "value"],
+            "kvt insert": ["sc/table", "key", "value"],
+            "kvt replace": ["sc/table", "key", "value", "--version", "0:1"],
+            "kvt remove": ["sc/table", "key"],
+            "kvt get": ["sc/table", "key"],
+            **{f"kvt {name}": ["sc/table"] for name in ("describe", "keys", "entries", "read", "delete")},
             "header export": ["x"],
             "header import": ["x", S],
         }.get(name, [S] if name.startswith("stream ") and name != "stream list" else [])

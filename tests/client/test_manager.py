@@ -163,6 +163,8 @@ STREAM_CALLS: dict[str, Callable[[StreamManager, str], object]] = {
     "its lag": lambda manager, scope: manager.group_lag("one", scope),
     "its end": lambda manager, scope: manager.delete_reader_group("one", scope),
     "a key-value table": lambda manager, scope: next(manager.read_key_value_table(scope, "one")),
+    "updates of a table": lambda manager, scope: manager.key_value_table(scope, "one"),
+    "a table's description": lambda manager, scope: manager.key_value_table_info(scope, "one"),
 }
 
 

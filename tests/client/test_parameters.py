@@ -17,6 +17,7 @@ from pravega_spark import (
     EventPointer,
     GroupNotFound,
     InvalidStreamCut,
+    KeyValueTableConfiguration,
     SegmentRange,
     StreamCut,
     StreamManager,
@@ -24,6 +25,7 @@ from pravega_spark import (
     StreamRetentionPolicy,
     StreamScalingPolicy,
     TransactionNotFound,
+    Version,
 )
 from pravega_spark.parameters import checks
 
@@ -88,6 +90,12 @@ GOOD: dict[str, Any] = {
     "slice": None,
     "byte_array": b"",
     "buffer": bytearray(1),
+    "configuration": KeyValueTableConfiguration(1, 4),
+    "key": b"abcd",
+    "keys": [b"abcd"],
+    "value": b"",
+    "version": Version(0, 1),
+    "modifications": [],
     "limit": None,
 }
 """A good value for each parameter without a default, by its name."""
@@ -135,6 +143,7 @@ CLASSES = (
     "ByteStream",
     "LargeEvent",
     "EventFile",
+    "KeyValueTable",
     "StreamCut",
     "StreamScalingPolicy",
     "StreamRetentionPolicy",
@@ -189,6 +198,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             manager.create_stream("sc", name)
         with manager.create_writer("sc", "one") as first:
             first.write_event("text")
+        manager.create_key_value_table("sc", "table", KeyValueTableConfiguration(1, 4))
         pointer = next(manager.read_events("sc", "one")).pointer
         group = manager.create_reader_group("rg", "sc", "one")
         transactions = manager.create_transaction_writer("sc", "one")
@@ -202,6 +212,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             "ByteStream": manager.create_byte_stream("sc", "bytes"),
             "LargeEvent": manager.begin_event("sc", "one"),
             "EventFile": manager.open_event(pointer),
+            "KeyValueTable": manager.key_value_table("sc", "table"),
             "StreamCut": CUT,
             "StreamCuts": group.get_streamcut(),
             "Event": next(manager.read_events("sc", "one")),

@@ -19,13 +19,17 @@ from engine.root import Root
 from engine.settings import Settings
 from pravega_spark import (
     EventPointer,
+    KeyValueTableConfiguration,
     Position,
+    Put,
     StreamCut,
     StreamManager,
     StreamReaderGroupConfig,
     StreamRetentionPolicy,
     StreamScalingPolicy,
+    TableKey,
     ValueFormat,
+    Version,
 )
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState, Outstanding
@@ -183,6 +187,8 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
     )
     transactions = manager.create_transaction_writer("s", "a")
     writer = manager.create_writer("s", "a")
+    manager.create_key_value_table("s", "t", KeyValueTableConfiguration(1, 1, 1))
+    table, key = manager.key_value_table("s", "t"), TableKey(b"k", b"s")
     calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         ("create_scope", manager.create_scope, ("t",)),
         ("delete_scope", manager.delete_scope, ("t",)),
@@ -220,6 +226,19 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
             *given[:3], lease=given[3], start=given[4], end=given[5], checkpoint_interval=given[6],
             max_outstanding_checkpoints=given[7],
         ), (False, "s", "a", 60, cut, StreamCut("s", "a", {0: 56}), 60, 3)),
+        (
+            "create_key_value_table",
+            manager.create_key_value_table,
+            ("s", "u", KeyValueTableConfiguration(1, 1)),
+        ),
+        ("delete_key_value_table", manager.delete_key_value_table, ("s", "never")),
+        ("configuration", KeyValueTableConfiguration, (1, 2, 3, 4)),
+        ("put", table.put, (key, b"value", Version(0, 1))),
+        ("insert", table.insert, (key, b"value")),
+        ("replace", table.replace, (key, b"value", Version(0, 1))),
+        ("remove", table.remove, (key, Version(0, 1))),
+        ("update", lambda *given: table.update(Put(TableKey(*given[:2]), *given[2:])), (b"k", b"s", b"", None)),
+        ("update", lambda *given: table.update(Put(key, b"", Version(*given))), (0, 1)),
         ("begin_txn", transactions.begin_txn, ()),
         ("begin_event", manager.begin_event, ("s", "a", "key")),
         ("write_event", writer.write_event, ("event", "key")),
@@ -236,6 +255,7 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
 
 CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
+    *("key_value_table", "key_value_table_info", "key_value_table_exists"),
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
     *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),

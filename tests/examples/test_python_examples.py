@@ -9,6 +9,7 @@ import pytest
 
 from examples import (
     disaster_recovery,
+    key_value_table,
     large_files,
     metrics_scrape,
     python_client,
@@ -49,6 +50,10 @@ def test_resuming_producer(tmp_path: Path) -> None:
     with StreamManager(str(tmp_path / "root")) as manager:
         last = manager.last_events("examples", "lines", 400)
         assert [event.data.decode() for event in last] == [f"line {number}" for number in range(310)]
+
+
+def test_key_value_table(tmp_path: Path) -> None:
+    assert key_value_table.run(str(tmp_path)) == {"_L": 10, "_M": 7}
 
 
 def test_segment_store(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from engine.state.operations import (
     Append,
     AttributeUpdate,
     CreateSegment,
+    CreateTable,
     DeleteSegment,
+    DeleteTable,
     MergeSegment,
     Payload,
     PutEntry,
@@ -52,6 +54,7 @@ def lived() -> Simulation:
     container = simulation.open()
     extents = chunk_writer(Model(), simulation.store)([b"attached-" * 9, b"to both"])
     container.create_segment("s/a")
+    container.commit([CreateTable("sorted", 2), PutEntry("sorted", "ab", b"value"), CreateTable("gone", 1)])
     container.create_segment("s/b", [AttributeUpdate(bytes(15) + b"x", UpdateKind.REPLACE, 7)])
     container.append("s/a", b"flushed" * 20)
     container.commit([Append("s/b", (extents[0],)), Append("s/a", (extents[1],))])
@@ -65,7 +68,7 @@ def lived() -> Simulation:
     container.checkpoint()
     container.truncate("s/a", 30)
     container.append("s/b", b"behind" * 3)
-    container.commit([DeleteSegment("s/b"), PutEntry("t", "k", None)])
+    container.commit([DeleteSegment("s/b"), PutEntry("t", "k", None), DeleteTable("gone")])
     container.flush()
     container.collect_garbage()
     container.append("s/a", b"last")

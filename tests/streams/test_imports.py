@@ -28,7 +28,7 @@ from engine.admin.verify import verify
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
-from pravega_spark import StreamCut, StreamManager, StreamRetentionPolicy
+from pravega_spark import KeyValueTableConfiguration, StreamCut, StreamManager, StreamRetentionPolicy
 from pravega_spark.checks import CONTENT_CHECKS, ENTRY_CHECKS
 from pravega_spark.errors import PositionLost, ScopeNotFound, StreamNotFound, TruncatedData
 from pravega_spark.jobs import maintain
@@ -109,7 +109,20 @@ def test_what_is_told(place: Place) -> None:
     assert group.endswith(
         "demo/rides at " + json.loads(place.one.expected["cuts.json"])["rides/checkpoint-rg1-cp1"]["tail"]
     )
-    assert any("kvt" in line for line in place.report.left_out) is bool(place.one.rows("kvt.jsonl"))
+
+
+def test_key_value_tables_are_copied(place: Place) -> None:
+    due = sorted((row["pk"].encode(), row["sk"].encode(), row["value"].encode()) for row in place.one.rows("kvt.jsonl"))
+    tables = [(each.table, each.outcome, each.entries) for each in place.report.tables]
+    assert tables == ([("kvt", "imported", len(due))] if due else [])
+    with StreamManager(place.root) as manager:
+        assert manager.list_key_value_table("demo") == (["kvt"] if due else [])
+        if due:
+            table = manager.key_value_table("demo", "kvt")
+            assert [entry[:3] for entry in table.entries()] == due
+            assert table.configuration == KeyValueTableConfiguration(2, 8, 4)
+            again = manager.import_streams(place.source, ["demo/kvt"], copy=True)
+            assert [each.outcome for each in again.tables] == ["present"] and not again.streams
 
 
 def test_a_position_in_an_import_that_a_recovery_lost_is_none_of_the_stream_imported_again(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from chunkstore.wrapping import Result
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
-from pravega_spark import StreamReaderGroupConfig
+from pravega_spark import KeyValueTableConfiguration, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.key_value_table import key_value_tables
 
 SCOPE = "sc"
 
@@ -36,11 +37,15 @@ def create_group(root: Root) -> None:
     StreamReaderGroup.create(root, SCOPE, "gr", StreamReaderGroupConfig(False, "other", "st"))
 
 
+def create_table(root: Root) -> None:
+    assert Catalog(root).create_key_value_table(SCOPE, "kvt", KeyValueTableConfiguration(1, 4))
+
+
 def delete(root: Root) -> None:
     assert StreamManager.over(root).delete_scope(SCOPE)
 
 
-MAKERS = {"a stream": create_stream, "a reader group": create_group}
+MAKERS = {"a stream": create_stream, "a reader group": create_group, "a key-value table": create_table}
 
 
 @functools.cache
@@ -63,7 +68,7 @@ def fresh() -> SimulatedStore:
 def lies_there(store: Store) -> bool:
     """Whether anything is in the scope, which exists then."""
     root = opened(store)
-    there = bool([*Catalog(root).streams(SCOPE), *StreamReaderGroup.names(root, SCOPE)])
+    there = bool([*Catalog(root).streams(SCOPE), *StreamReaderGroup.names(root, SCOPE), *key_value_tables(root, SCOPE)])
     assert Catalog(root).scope_exists(SCOPE) or not there, "it lies in no scope"
     return there
 

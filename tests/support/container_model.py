@@ -20,6 +20,9 @@ from engine.errors import (
     SegmentNotSealed,
     SegmentSealed,
     SegmentTransient,
+    TableExists,
+    TableNotFound,
+    WrongKeyLength,
 )
 from engine.state import operations as ops
 from engine.state.index_records import THIS_APPEND, IndexRecords
@@ -83,6 +86,7 @@ class Model:
         self._newest_version = newest_version
         self.segments: dict[str, ModelSegment] = {}
         self.tables: dict[str, dict[str, ModelEntry]] = {}
+        self.key_lengths: dict[str, int] = {}
         self.chunks: dict[str, bytes] = {}
         self.min_attach_time = 0
 
@@ -91,6 +95,7 @@ class Model:
         other = Model(self._newest_version)
         other.segments = dict(self.segments)
         other.tables = {name: dict(entries) for name, entries in self.tables.items()}
+        other.key_lengths = dict(self.key_lengths)
         other.chunks = self.chunks
         other.min_attach_time = self.min_attach_time
         return other
@@ -112,6 +117,7 @@ class Model:
         after = self.copy()
         results = [after.apply(operation) for operation in operations]
         self.segments, self.tables, self.min_attach_time = after.segments, after.tables, after.min_attach_time
+        self.key_lengths = after.key_lengths
         return results
 
     def apply(self, operation: Operation) -> Any:
@@ -128,6 +134,8 @@ class Model:
             ops.DiscardChunks: self._discard,
             ops.UpdateAttributes: self._update,
             ops.PutEntry: self._put,
+            ops.CreateTable: self._create_table,
+            ops.DeleteTable: self._delete_table,
         }
         return apply[type(operation)](operation)
 
@@ -271,7 +279,20 @@ class Model:
         attributes = _updated(op.segment, segment.attributes, op.updates)
         self.segments[op.segment] = segment._replace(attributes=attributes)
 
+    def _create_table(self, op: ops.CreateTable) -> None:
+        if op.table in self.tables:
+            raise TableExists(op.table)
+        self.key_lengths[op.table] = op.key_length
+        self.tables[op.table] = {}
+
+    def _delete_table(self, op: ops.DeleteTable) -> None:
+        if self.key_lengths.pop(op.table, None) is None:
+            raise TableNotFound(op.table)
+        del self.tables[op.table]
+
     def _put(self, op: ops.PutEntry) -> None:
+        if (length := self.key_lengths.get(op.table)) is not None and len(op.key.encode()) != length:
+            raise WrongKeyLength(op.table, len(op.key.encode()), length)
         version = self.version(op.table, op.key)
         if op.expected is not None and (op.expected != version or version == _NOT_KNOWN):
             raise BadKeyVersion(op.table, op.key, op.expected or 0, version)

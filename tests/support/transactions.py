@@ -15,7 +15,9 @@ from engine.state.operations import (
     AttributeUpdate,
     Content,
     CreateSegment,
+    CreateTable,
     DeleteSegment,
+    DeleteTable,
     DiscardChunks,
     ExpireSegments,
     MergeSegment,
@@ -35,7 +37,7 @@ from tests.support.container_model import Model
 TRANSIENT = tuple(transient_name("s/a", uuid.UUID(int=1), uuid.UUID(int=number)) for number in (2, 3))
 SEGMENTS = ("s/a", "s/b", "s/c", "s/c#index", *TRANSIENT)
 ATTRIBUTES = (bytes(15) + b"w", bytes(15) + b"x", EVENT_COUNT)
-TABLES, KEYS = ("t", "u"), ("k", "l")
+TABLES, KEYS = ("t", "u", "created"), ("k", "l")
 HORIZONS = (1, 2, 3)
 """Moments at which chunks are begun, and before which they are given up."""
 
@@ -114,6 +116,8 @@ _KINDS: dict[str, Callable[[DrawFn, Model, str], Operation]] = {
     "sweep": lambda draw, model, name: DiscardChunks((), draw(st.sampled_from(HORIZONS))),
     "update": lambda draw, model, name: UpdateAttributes(name, draw(_updates(model, name))),
     "put": _put,
+    "create table": lambda draw, model, name: CreateTable("created", len(KEYS[0])),
+    "delete table": lambda draw, model, name: DeleteTable("created"),
 }
 
 

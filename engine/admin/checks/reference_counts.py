@@ -9,7 +9,7 @@ from chunkstore import checksums
 from engine.admin.checks.findings import Problem
 from engine.state.segments import Extents, FrameRef, Segment
 from engine.state.state import State
-from engine.state.tables import Table, entry_size
+from engine.state.tables import Table, entry_size, is_created
 
 REMEDY = (
     "the container's state contradicts itself: stop writers, keep a copy of _system/containers/, and open the "
@@ -94,6 +94,9 @@ def _total_problems(state: State, references: Counter[str]) -> Iterator[str]:
     extents = sum(len(segment.extents) for segment in state.segments.values())
     if state.extents != extents:
         yield f"segments have {extents} extents, but {state.extents} are counted"
+    unflushed = sum(table.unflushed() for name, table in state.tables.items() if is_created(name, table))
+    if state.table_bytes != unflushed:
+        yield f"created tables have {unflushed} bytes that are not in LTS, but {state.table_bytes} are counted"
     for name in set(state.unsaved) - set(state.segments):
         yield f"segment {name!r} is marked as unsaved, but is not active"
     for chunk in set(state.chunks) | set(references):

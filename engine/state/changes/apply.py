@@ -84,4 +84,6 @@ _APPLY: dict[type[Any], Callable[[StateDraft, Any], Any]] = {
     ops.DequeueGarbage: chunk_references.dequeue_garbage,
     ops.DiscardChunks: chunk_references.discard_chunks,
     ops.AnswerSubmissions: cycle_changes.answer_submissions,
+    ops.CreateTable: table_changes.create_table,
+    ops.DeleteTable: table_changes.delete_table,
 }

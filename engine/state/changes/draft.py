@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from engine.errors import Rejected
 from engine.state.segments import MAX_VALUE, Segment
 from engine.state.state import State, find_entry, find_segment
-from engine.state.tables import Entry, LookupResult, new_table
+from engine.state.tables import Entry, LookupResult, entry_size, is_created, new_table
 
 
 class StateDraft:
@@ -36,6 +36,7 @@ class StateDraft:
         "min_attach_time",
         "segments",
         "sequence",
+        "table_bytes",
         "tables",
         "time",
         "transients",
@@ -64,6 +65,7 @@ class StateDraft:
         self.transients = base.transients
         self.min_attach_time = base.min_attach_time
         self.extents = base.extents
+        self.table_bytes = base.table_bytes
 
     def finish(self) -> State:
         """The state as it is now."""
@@ -82,6 +84,7 @@ class StateDraft:
             self.transients,
             self.min_attach_time,
             self.extents,
+            self.table_bytes,
         )
 
     def segment(self, name: str) -> Segment:
@@ -111,4 +114,9 @@ class StateDraft:
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
         """Put a table's entry, or remove it, with the number of the present operation as its version."""
-        self.tables[table] = (self.tables.get(table) or new_table(table)).put(key, Entry(value, self.sequence))
+        before, entry = self.tables.get(table) or new_table(table), Entry(value, self.sequence)
+        after = self.tables[table] = before.put(key, entry)
+        if after is not before and is_created(table, before):
+            old = before.recent.get(key)
+            self.table_bytes += entry_size(key, entry)
+            self.table_bytes -= entry_size(key, old) if old is not None and old.version > before.flushed else 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.errors import BadKeyVersion, FlushOvertaken
+from engine.errors import BadKeyVersion, FlushOvertaken, TableExists, TableNotFound, WrongKeyLength
 from engine.state import operations as ops
 from engine.state.changes.chunk_references import add_references, drop_references
 from engine.state.changes.cycle_changes import check_cycle
 from engine.state.changes.draft import StateDraft
 from engine.state.segments import Extent, Extents
 from engine.state.state import NOT_EXISTS
+from engine.state.tables import Table, is_created, new_table
 from engine.tables.btree import TreeRoot
 from engine.tables.content import TableLayout
 
@@ -25,9 +26,38 @@ def check_version(draft: StateDraft, op: ops.PutEntry | ops.CheckEntry) -> None:
 
 
 def put_entry(draft: StateDraft, op: ops.PutEntry) -> int:
+    if draft.validating:
+        _check_key(draft.tables.get(op.table), op)
     check_version(draft, op)
     draft.put(op.table, op.key, op.value)
     return draft.sequence
+
+
+def _check_key(table: Table | None, op: ops.PutEntry) -> None:
+    """Reject a key of another length than a created table has: no flush could bring it to LTS."""
+    if table is not None and is_created(op.table, table):
+        length = len(op.key.encode())
+        if length != table.layout.key_length:
+            raise WrongKeyLength(op.table, length, table.layout.key_length)
+
+
+def create_table(draft: StateDraft, op: ops.CreateTable) -> None:
+    if op.table in draft.tables:
+        raise TableExists(op.table)
+    if not op.key_length:
+        raise ValueError("a table that is created has keys of 1 byte or more")
+    draft.tables[op.table] = new_table(op.table, op.key_length)
+
+
+def delete_table(draft: StateDraft, op: ops.DeleteTable) -> None:
+    """The objects of the table become garbage where nothing else names them."""
+    table = draft.tables.get(op.table)
+    if table is None or not is_created(op.table, table):
+        raise TableNotFound(op.table)
+    draft.table_bytes -= table.unflushed()
+    for extents in (table.entries, table.pages):
+        drop_references(draft, [extent for _, extent in extents])
+    del draft.tables[op.table]
 
 
 def record_table_flush(draft: StateDraft, op: ops.RecordTableFlush) -> None:
@@ -37,11 +67,18 @@ def record_table_flush(draft: StateDraft, op: ops.RecordTableFlush) -> None:
 
 
 def _record_one_flush(draft: StateDraft, op: ops.TableFlush) -> None:
-    table = draft.tables[op.table]
+    table = draft.tables.get(op.table)
+    if table is None:
+        return  # it was deleted since the cycle began
     layout = layout_of(op.layout)
+    if table.layout.length + sum(extent.length for extent in op.entries) != layout.length:
+        raise FlushOvertaken(f"table {op.table!r} changed while it was flushed")
     entries = _grown(draft, table.entries, table.layout.length, op.entries, op.merged_entries, layout.start)
     pages = _grown(draft, table.pages, table.layout.index_length, op.pages, op.merged_pages, layout.index_start)
-    draft.tables[op.table] = table._replace(layout=layout, entries=entries, pages=pages).settled(op.upto, op.keep)
+    flushed = table._replace(layout=layout, entries=entries, pages=pages).settled(op.upto, op.keep)
+    draft.tables[op.table] = flushed
+    if is_created(op.table, table):
+        draft.table_bytes += flushed.unflushed() - table.unflushed()
 
 
 def _grown(

@@ -11,6 +11,9 @@ STREAMS = "_system/streams"
 NUMBERS = "_system/numbers"
 """Table: the first segment numbers of new streams with the names of deleted ones."""
 
+KEY_VALUE_TABLES = "_system/key_value_tables"
+"""Table: the records of key-value tables, whose entries are in tables of their own."""
+
 DELETIONS = "_system/deletions"
 """Table: marks that a scope is being deleted; checked by every process that creates something in a scope (see
 `scopes`)."""

@@ -30,6 +30,7 @@ from pravega_spark.streams.pravega_lts.container import PravegaContainer
 from pravega_spark.streams.pravega_lts.read_only import ReadOnlyStore
 from pravega_spark.streams.pravega_lts.segment_import import SIZES, SegmentContent, SegmentImport, SegmentSource, Sizes
 from pravega_spark.streams.pravega_lts.stream_import import ImportRefused, StreamImport, StreamPlan, plan_stream
+from pravega_spark.streams.pravega_lts.table_import import ImportedTable, TableImport
 from pravega_spark.streams.pravega_lts.unfinished_imports import Begun
 from pravega_spark.streams.reading.suggestions import similar_names
 
@@ -67,13 +68,15 @@ class ImportedStream(NamedTuple):
 
 class ImportReport(NamedTuple):
     """An import, or what it would do. left_out: what else is not imported, in words. unknown: missing information
-    about the whole storage, in words. scopes: those that are imported as a whole, with or without streams."""
+    about the whole storage, in words. scopes: those that are imported as a whole, with or without streams. tables: the
+    key-value tables."""
 
     source: str
     streams: tuple[ImportedStream, ...]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
     scopes: tuple[str, ...] = ()
+    tables: tuple[ImportedTable, ...] = ()
 
     @property
     def empty_scopes(self) -> list[str]:
@@ -81,9 +84,9 @@ class ImportReport(NamedTuple):
         return sorted(set(self.scopes) - {each.scope for each in self.streams})
 
     @property
-    def failed(self) -> list[ImportedStream]:
-        """The streams that cannot be, or were not, imported."""
-        return [each for each in self.streams if each.problem is not None]
+    def failed(self) -> list[ImportedStream | ImportedTable]:
+        """The streams and tables that cannot be, or were not, imported."""
+        return [each for each in (*self.streams, *self.tables) if each.problem is not None]
 
 
 class ImportIncomplete(StreamError):
@@ -91,7 +94,10 @@ class ImportIncomplete(StreamError):
 
     def __init__(self, report: ImportReport) -> None:
         failed = report.failed
-        super().__init__(f"{len(failed)} of {len(report.streams)} streams were not imported: {failed[0].problem}")
+        count = f"{len(report.streams)} streams"
+        if report.tables:
+            count += f" and {len(report.tables)} key-value tables"
+        super().__init__(f"{len(failed)} of {count} were not imported: {failed[0].problem}")
         self.report = report
 
 
@@ -139,6 +145,7 @@ class Import:
         self._scopes: set[str] = set()
         self._refused: dict[str, ImportedStream] = {}
         self._plans: dict[str, StreamPlan] = {}
+        self._tables: dict[str, TableImport] = {}
         for key in self._selected(names):
             self._plan(key)
         for key in set(byte_streams) - self._plans.keys() - self._refused.keys():
@@ -150,7 +157,9 @@ class Import:
         scopes = [scope for scope in self._streams.scopes() if not scope.startswith(_INTERNAL)]
         for name in names or scopes:
             scope, separator, stream = name.partition("/")
-            if separator:
+            if separator and self._is_table(scope, stream):
+                self._choose_table(scope, stream)
+            elif separator:
                 self._streams.stream(scope, stream)  # raises ScopeNotFound, StreamNotFound
                 chosen.add(name)
             else:
@@ -168,7 +177,15 @@ class Import:
             elif not name.startswith(_INTERNAL):
                 yield name
         for name in self._streams.key_value_tables(scope):
-            self._left_out.append(f"key-value table {scope}/{name}: there is no counterpart; read it where it is")
+            self._choose_table(scope, name)
+
+    def _is_table(self, scope: str, name: str) -> bool:
+        """Whether a name is that of a key-value table, and of no stream."""
+        known = scope in self._streams.scopes()
+        return known and name in self._streams.key_value_tables(scope) and name not in self._streams.streams(scope)
+
+    def _choose_table(self, scope: str, name: str) -> None:
+        self._tables[f"{scope}/{name}"] = TableImport(self._streams.key_value_table(scope, name))
 
     def _group(self, scope: str, group: str) -> str:
         """The notice about a reader group: it is not imported, but a new one can begin at its position."""
@@ -199,7 +216,7 @@ class Import:
         found = dict(self._refused)
         for key, plan in self._plans.items():
             found[key] = self._found(root, plan)
-        return self._reported(found)
+        return self._reported(found, [self._tables[key].found(root) for key in sorted(self._tables)])
 
     def _found(self, root: Root | None, plan: StreamPlan) -> ImportedStream:
         try:
@@ -208,11 +225,11 @@ class Import:
             return _outcome(plan, "refused", problem=fact_of(error))
         return _outcome(plan, "present" if done else "new")
 
-    def _reported(self, found: Mapping[str, ImportedStream]) -> ImportReport:
+    def _reported(self, found: Mapping[str, ImportedStream], tables: Sequence[ImportedTable]) -> ImportReport:
         archive = self._streams.archive
         unknown = (*archive.left_over, *archive.findings, *self._streams.unknown)
         streams, scopes = tuple(found[key] for key in sorted(found)), tuple(sorted(self._scopes))
-        return ImportReport(self.source.root, streams, tuple(self._left_out), unknown, scopes)
+        return ImportReport(self.source.root, streams, tuple(self._left_out), unknown, scopes, tuple(tables))
 
     def run(self, root: Root, bring: Bring | None = None, progress: Progress = no_progress) -> ImportReport:
         """Import all streams. A failure of one stream does not stop the others. Can be repeated after a crash, and
@@ -245,7 +262,7 @@ class Import:
             finally:
                 told.stopped = True
                 pool.shutdown(wait=False, cancel_futures=True)
-        return self._reported(found)
+        return self._reported(found, [self._tables[key].run(root) for key in sorted(self._tables)])
 
 
 def _outcome(plan: StreamPlan, outcome: Any, events: int | None = None, problem: str | None = None) -> ImportedStream:

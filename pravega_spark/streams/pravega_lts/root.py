@@ -16,10 +16,11 @@ from engine.root import RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.key_value_table import KeyValueTableEntry
 from pravega_spark.streams.pravega_lts.container import PravegaContainer
 from pravega_spark.streams.pravega_lts.read_only import ReadOnlyStore, RootReadOnly
 from pravega_spark.streams.pravega_lts.verification import verify_pravega_root
-from pravega_spark.streams.reading.foreign_root import ForeignRoot, KeyValueTableEntry
+from pravega_spark.streams.reading.foreign_root import ForeignRoot
 from pravega_spark.streams.reading.readable import ReadableContainer
 
 if TYPE_CHECKING:

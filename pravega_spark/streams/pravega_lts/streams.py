@@ -29,8 +29,8 @@ from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import Comparison, EpochRecord, Epochs, StreamSegmentRecord
 from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.model.key_value_table import KeyValueTableEntry, Version
 from pravega_spark.streams.model.names import container_of, parse_segment_name, segment_name
-from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry
 from pravega_spark.streams.reading.suggestions import similar_names
 
 Value = TypeVar("Value")
@@ -541,7 +541,7 @@ class PravegaTable:
             partition = parse_segment_name(name).segment_id & 0xFFFFFFFF
             for key, entry in self._archive.table(name).items():
                 cut = length if length is not None else len(key)
-                yield KeyValueTableEntry(key[:cut], key[cut:], entry.value or b"", (partition, entry.version))
+                yield KeyValueTableEntry(key[:cut], key[cut:], entry.value or b"", Version(partition, entry.version))
 
     def _names(self) -> list[str]:
         epoch = self.records.epoch if self.records is not None else None

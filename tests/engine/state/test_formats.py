@@ -25,7 +25,9 @@ from engine.state.operations import (
     CheckEntry,
     Checkpoint,
     CreateSegment,
+    CreateTable,
     DeleteSegment,
+    DeleteTable,
     DequeueGarbage,
     DiscardChunks,
     EndCycle,
@@ -55,7 +57,7 @@ from engine.state.segment_map import SegmentMap
 from engine.state.segment_record import decode_segment, encode_segment
 from engine.state.segments import MAX_VALUE, Extent, FrameRef
 from engine.state.state import GarbageEntry, State
-from engine.state.tables import Entry, Table
+from engine.state.tables import Entry, Table, is_created
 from engine.tables.btree import TreeRoot
 from tests.engine.state.writer import (
     HEADER,
@@ -144,6 +146,8 @@ OPERATIONS: dict[type, st.SearchStrategy] = {
     RecordDeletion: st.builds(RecordDeletion, numbers, tuples(names)),
     RecordTableFlush: st.builds(RecordTableFlush, numbers, tuples(flushed_tables)),
     ExpireSegments: st.builds(ExpireSegments, tuples(names), numbers),
+    CreateTable: st.builds(CreateTable, names, numbers),
+    DeleteTable: st.builds(DeleteTable, names),
     QueueGarbage: st.builds(QueueGarbage, tuples(st.tuples(names, st.sampled_from([1, 2, 3, 4, 16]), names))),
 }
 
@@ -204,6 +208,7 @@ def any_states(draw: st.DrawFn) -> State:
         draw(cycles),
         immutables.Map(draw(st.dictionaries(names, names, max_size=3))),
         *draw(st.tuples(numbers, numbers)),
+        sum(table.unflushed() for name, table in tables.items() if is_created(name, table)),
     )
 
 

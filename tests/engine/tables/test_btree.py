@@ -370,8 +370,8 @@ def test_keys_of_other_lengths(length: int) -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"key_length": 0}, "keys of 0 bytes: 1 to 256"),
-        ({"key_length": 257}, "keys of 257 bytes: 1 to 256"),
+        ({"key_length": 0}, "keys of 0 bytes: 1 to 512"),
+        ({"key_length": 513}, "keys of 513 bytes: 1 to 512"),
         ({"max_page": 115}, "pages of 115 bytes: with such keys 116 to 32767"),
         ({"max_page": 32768}, "pages of 32768 bytes: with such keys 116 to 32767"),
         ({"key_length": 15}, "has 16 bytes, where all keys have 15"),

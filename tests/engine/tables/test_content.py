@@ -475,9 +475,9 @@ def test_entries_that_are_not_possible_are_refused(key_length: int, dirty: list[
         Table(key_length).content.flush(dirty)
 
 
-@pytest.mark.parametrize("length", [-1, 257])
+@pytest.mark.parametrize("length", [-1, 513])
 def test_a_fixed_length_that_is_not_possible_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=f"keys of {length} bytes: a fixed length is 1 to 256"):
+    with pytest.raises(ValueError, match=f"keys of {length} bytes: a fixed length is 1 to 512"):
         empty(length)
 
 
