@@ -10,13 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from pravega_spark.client.manager import StreamManager
-from pravega_spark.serve import api
+from pravega_spark.serve import api, pages
 from pravega_spark.serve.access import check_read
 from pravega_spark.serve.failures import Refusal, failure
 from pravega_spark.serve.guard import Guard
+from pravega_spark.serve.live import Live
 from pravega_spark.serve.openapi import openapi
 from pravega_spark.serve.replies import JSON, json_bytes
 from pravega_spark.serve.service import Service
@@ -24,10 +24,11 @@ from pravega_spark.serve.settings import ServeSettings
 from pravega_spark.serve.work import Work
 
 
-def application(manager: StreamManager, settings: ServeSettings | None = None) -> ASGIApp:
+def application(manager: StreamManager, settings: ServeSettings | None = None) -> Guard:
     """An ASGI application over the root of a manager, which stays open. Raises RootNotFound."""
     settings = settings or ServeSettings()
     service, work = Service(manager, settings), Work(settings)
+    rendered = pages.Pages(service)
     document = json_bytes(openapi(settings))
 
     async def description(request: Request) -> Response:
@@ -51,9 +52,14 @@ def application(manager: StreamManager, settings: ServeSettings | None = None) -
         return await api.respond(work, failure(refusal))
 
     app = Starlette(
-        routes=[*api.routes(service, work), Route("/openapi.json", description)],
+        routes=[
+            *api.routes(service, work),
+            Route("/openapi.json", description),
+            *pages.routes(service, work, rendered),
+            Live(service, work, rendered).route(),
+        ],
         exception_handlers={HTTPException: unknown},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    return Guard(app, settings)
+    return Guard(app, settings, pages.STYLE_HASHES)

@@ -31,6 +31,11 @@ class Guard:
         self._running = 0
         self._headers = [(name.encode(), value.encode()) for name, value in _headers(style_hashes).items()]
 
+    @property
+    def running(self) -> int:
+        """How many requests are under way."""
+        return self._running
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)

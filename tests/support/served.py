@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pravega_spark import StreamManager
 from pravega_spark.serve.application import application
+from pravega_spark.serve.guard import Guard
 from pravega_spark.serve.server import Server
 from pravega_spark.serve.settings import ServeSettings
 
@@ -39,9 +40,13 @@ class Answered(NamedTuple):
 class Served:
     """A server, and what it serves."""
 
-    def __init__(self, manager: StreamManager, server: Server) -> None:
-        self.manager, self.server = manager, server
+    def __init__(self, manager: StreamManager, server: Server, app: Guard) -> None:
+        self.manager, self.server, self.app = manager, server, app
         self.port = server.port
+
+    def under_way(self) -> int:
+        """How many requests the server works on."""
+        return self.app.running
 
     def connect(self, timeout: float = 30) -> http.client.HTTPConnection:
         """A connection to it."""
@@ -71,11 +76,12 @@ class Served:
 def served(manager: StreamManager, settings: ServeSettings | None = None) -> Iterator[Served]:
     """Serve the root of a manager."""
     settings = settings or ServeSettings(allow_changes=True, token=TOKEN)
-    server = Server(application(manager, settings), settings, port=0)
+    app = application(manager, settings)
+    server = Server(app, settings, port=0)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:
-        yield Served(manager, server)
+        yield Served(manager, server, app)
     finally:
         server.stop()
         thread.join()
