@@ -83,7 +83,7 @@ def serve(
     if session.output.as_json:
         session.output.record({"url": server.url, "root": session.root.stores.chunks.root, "changes": allow_changes})
     if private and not server.secure:
-        session.output.warning("the token travels in plain text: give --tls-certificate, or put a proxy with TLS before")
+        session.output.warning("the token is sent in plain text: give --tls-certificate, or use a proxy with TLS")
     try:
         server.run()
     except KeyboardInterrupt:

@@ -54,8 +54,8 @@ def status(
 ) -> None:
     """Show streams, consumers and containers at a glance.
 
-    These are those of SCOPE, or of all scopes. Rates are those of the last minute. Reader groups, subscribers of retention, and queries given by --checkpoint are
-    consumers.
+    These are those of SCOPE, or of all scopes. Rates are those of the last minute. Reader groups, subscribers of
+    retention, and queries given by --checkpoint are consumers.
     """
     if file is not None and file.suffix not in _FILES:
         raise click.BadParameter(f"{str(file)!r} must end with {' or '.join(_FILES)}", param_hint="--output")

@@ -33,7 +33,8 @@ def _route(operation: Operation, service: Service, work: Work) -> Route:
     async def answer(request: Request) -> Response:
         try:
             _check_access(operation, service.settings, request)
-            call = Call(_path(request.path_params), _query(operation, request), await _body(operation, service, request))
+            path, query = _path(request.path_params), _query(operation, request)
+            call = Call(path, query, await _body(operation, service, request))
             return await respond(work, await work.run(operation.handler, service, call))
         except Exception as error:
             return await respond(work, failure(error))
@@ -134,8 +135,7 @@ async def _received(request: Request, settings: ServeSettings) -> bytes:
     try:
         return await asyncio.wait_for(read(), settings.client_seconds)
     except asyncio.TimeoutError:
-        raise Refusal(
-            408, "BodyTooSlow", f"The body did not come within {settings.client_seconds:g} seconds", {"Connection": "close"}
-        ) from None
+        problem = f"The body did not come within {settings.client_seconds:g} seconds"
+        raise Refusal(408, "BodyTooSlow", problem, {"Connection": "close"}) from None
     except ClientDisconnect:
         raise Refusal(400, "Disconnected", "The client went away before it had sent the body") from None

@@ -101,9 +101,10 @@ def write_events(service: Service, call: Call) -> Reply:
     events, decode = body["events"], _DECODERS[body.get("format", "text")]
     if not events:
         raise Unfit("body.events is empty: give at least one event")
+    payloads = [_decoded(decode, each["data"], place) for place, each in enumerate(events)]
     table = pa.table(
         {
-            "event": pa.array([_decoded(decode, each["data"], place) for place, each in enumerate(events)], pa.binary()),
+            "event": pa.array(payloads, pa.binary()),
             "routing_key": pa.array([each.get("routingKey") for each in events], pa.string()),
         }
     )

@@ -59,7 +59,7 @@ class ServeSettings:
             what = "changes" if self.allow_changes else "reads"
             raise ValueError(f"a server that lets others in for {what} needs a token: give one in a file")
         if self.token is not None and (len(self.token) < SHORTEST_TOKEN or not self.token.isascii()):
-            raise ValueError(f"the token must have at least {SHORTEST_TOKEN} characters, all of ASCII: make a longer one")
+            raise ValueError(f"the token must have at least {SHORTEST_TOKEN} characters, all ASCII: make another one")
 
     def known_hosts(self) -> frozenset[str]:
         """All names under which the server is reached, in lower case."""

@@ -123,9 +123,7 @@ def _names(call: Call) -> tuple[str, str]:
     return call.path["scopeName"], call.path["streamName"]
 
 
-def _property(
-    service: Service, scope: str, name: str, status: int, body: Mapping[str, Any] | None = None
-) -> Reply:
+def _property(service: Service, scope: str, name: str, status: int, body: Mapping[str, Any] | None = None) -> Reply:
     """A stream as it is now. body: of the request, of which some members have no effect."""
     ignored = policies.without_effect(body or {})
     warning = {"Warning": f'299 - "without effect here: {", ".join(ignored)}"'} if ignored else {}

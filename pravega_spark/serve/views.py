@@ -142,9 +142,7 @@ def _totals(status: RootStatus) -> list[tuple[str, str]]:
     ]
 
 
-def _stream_row(
-    status: StreamStatus, now: float, consumers: Mapping[str, Sequence[ConsumerStatus]]
-) -> StreamRow:
+def _stream_row(status: StreamStatus, now: float, consumers: Mapping[str, Sequence[ConsumerStatus]]) -> StreamRow:
     name, *cells = stream_texts(status, now)
     reading = consumers.get(name, ())
     lags = [each.lag for each in reading if each.lag is not None]
@@ -304,7 +302,8 @@ def _cropped(text: str) -> str:
 
 
 def _as_text(data: bytes) -> str:
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in data.decode("utf-8", "replace"))
+    text = data.decode("utf-8", "replace")
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 def _as_json(data: bytes) -> str:

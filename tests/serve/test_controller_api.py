@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from pravega_spark.serve.operations import OPERATIONS
+from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
 from tests.support.served import Served
 
 FIXED = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 2}
@@ -82,7 +82,7 @@ def test_a_stream_lives_as_in_the_original_test(server: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "config, policy",
+    ("config", "policy"),
     [
         (FIXED, ScalingPolicy.fixed_scaling_policy(2)),
         (
@@ -103,7 +103,7 @@ def test_scaling_policies(server: Served, config: dict[str, Any], policy: Scalin
 
 
 @pytest.mark.parametrize(
-    "config, policy, shown",
+    ("config", "policy", "shown"),
     [
         ({"type": "LIMITED_SIZE_MB", "value": 5, "maxValue": 9}, RetentionPolicy.by_size("5MiB", "9MiB"), {}),
         (
@@ -131,7 +131,7 @@ def test_retention_policies(
 
 
 @pytest.mark.parametrize(
-    "change, problem",
+    ("change", "problem"),
     [
         ({"scalingPolicy": {"type": "SOME"}}, "body.scalingPolicy.type must be one of"),
         ({"scalingPolicy": {**FIXED, "minSegments": 0}}, "a whole number from 1"),

@@ -39,7 +39,8 @@ def test_pages_of_events_have_each_event_once(server: Served) -> None:
 def test_a_page_begins_at_any_position_and_ends_at_one(server: Served) -> None:
     middle = server.get(f"{ONE}/next-stream-cut?from=head&bytes=1").json["streamCut"]
     info = server.get(f"{ONE}/info").json
-    assert server.get(f"{ONE}/events?from=tail").json == {"events": [], "next": info["tail"]["streamCut"], "atEnd": True}
+    nothing = {"events": [], "next": info["tail"]["streamCut"], "atEnd": True}
+    assert server.get(f"{ONE}/events?from=tail").json == nothing
     before = server.get(f"{ONE}/events?to={quote(middle)}").json["events"]
     behind = server.get(f"{ONE}/events?from={quote(middle)}").json["events"]
     assert len(before) + len(behind) == 100
@@ -51,7 +52,7 @@ def test_a_page_begins_at_any_position_and_ends_at_one(server: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload, shown",
+    ("payload", "shown"),
     [
         (b'{"a": 1}', {"base64": "eyJhIjogMX0=", "text": '{"a": 1}', "hex": "7b2261223a20317d", "json": {"a": 1}}),
         (b"\xff<b>", {"base64": "/zxiPg==", "text": "\ufffd<b>", "hex": "ff3c623e", "json": None}),
@@ -94,7 +95,7 @@ def test_the_last_events_come_in_the_order_of_writing(server: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "form, data, payload",
+    ("form", "data", "payload"),
     [
         ("text", "é<", "é<".encode()),
         ("base64", base64.b64encode(b"\0\xff").decode(), b"\0\xff"),

@@ -111,7 +111,8 @@ def test_settings_without_a_good_token() -> None:
 
 
 @pytest.mark.parametrize(
-    "host, inside", [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example", False)]
+    ("host", "inside"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example", False)],
 )
 def test_addresses_of_loopback(host: str, inside: bool) -> None:
     assert is_loopback(host) is inside
@@ -120,7 +121,9 @@ def test_addresses_of_loopback(host: str, inside: bool) -> None:
 # --- other sites ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "localhost@evil", "", "[::1", "a, localhost"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "localhost@evil", "", "[::1", "a, localhost"]
+)
 def test_a_host_that_is_not_ours_is_misdirected(server: Served, host: str) -> None:
     assert server.get("/v1/scopes", Host=host).status == 421
     assert server.change("DELETE", "/v1/scopes/sc/readergroups/rg", Host=host).status == 421
@@ -174,7 +177,20 @@ def test_every_answer_forbids_what_pages_do_not_need(server: Served) -> None:
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
-TRICKS = ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "a%00b", "%00", "a%5cb", "~", "_system", "x" * 256, "%ff", "a%20b", "é"]
+TRICKS = [
+    "..",
+    "%2e%2e",
+    "..%2f..%2fetc%2fpasswd",
+    "a%00b",
+    "%00",
+    "a%5cb",
+    "~",
+    "_system",
+    "x" * 256,
+    "%ff",
+    "a%20b",
+    "é",
+]
 
 
 @pytest.mark.parametrize("trick", TRICKS)
@@ -245,7 +261,7 @@ def test_a_body_that_is_too_large_is_not_read(manager: StreamManager) -> None:
 
 
 @pytest.mark.parametrize(
-    "body, kind, status",
+    ("body", "kind", "status"),
     [
         (b'{"scopeName": "new"}', "text/plain", 415),
         (b'{"scopeName": "new"}', "application/x-www-form-urlencoded", 415),
@@ -312,8 +328,8 @@ def test_many_clients_at_once_are_all_answered(server: Served) -> None:
     statuses: list[int] = []
 
     def ask() -> None:
-        for path in ("/v1/scopes/sc/streams", "/v1/scopes/sc/streams/one/last-events", "/"):
-            statuses.append(server.get(path).status)
+        paths = ("/v1/scopes/sc/streams", "/v1/scopes/sc/streams/one/last-events", "/")
+        statuses.extend(server.get(path).status for path in paths)
 
     clients = [threading.Thread(target=ask) for _ in range(40)]
     for client in clients:
