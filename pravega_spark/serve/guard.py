@@ -1,13 +1,11 @@
-"""The guard before all requests: which sites may send them, how many there are at once, how long clients may take.
+"""The guard before all requests: which sites may send them, and how many there are at once.
 
 Keeps that a page of another site can neither change nor read anything (the host of a request is one of this server's
-names, which defeats DNS rebinding; its origin is this server), and that no client holds a place for longer than the
-limits allow.
+names, which defeats DNS rebinding; its origin is this server), and that a body that was not wanted is not read.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,7 +40,7 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # a web socket: there are none
-        guarded = _Guarded(scope, receive, send, self._headers, self._settings.client_seconds)
+        guarded = _Guarded(scope, receive, send, self._headers)
         try:
             self._check(scope)
             if self._running >= self._settings.max_requests + self._settings.max_viewers:
@@ -77,13 +75,11 @@ class Guard:
 
 
 class _Guarded:
-    """One request, whose client has `seconds` to take each piece of the answer."""
+    """One request, whose answer gets the headers of all answers."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], seconds: float
-    ) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._receive, self._send = receive, send
-        self._headers, self._seconds = headers, seconds
+        self._headers = headers
         found = _by_name(scope)
         self._unread = found.get("content-length", "0") != "0" or "transfer-encoding" in found
 
@@ -95,12 +91,12 @@ class _Guarded:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer. Raises TimeoutError if the client does not take it."""
+        """Send a part of the answer."""
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), *self._headers]
             if self._unread:  # the connection ends, rather than that all of it is read first
                 message["headers"].append((b"connection", b"close"))
-        await asyncio.wait_for(self._send(message), self._seconds)
+        await self._send(message)
 
     async def reply(self, reply: Reply) -> None:
         """Send an answer."""

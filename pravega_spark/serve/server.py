@@ -1,13 +1,14 @@
 """The process that serves: an application behind a socket, with limits for clients that are slow or many.
 
-Keeps that a client that does not send its request in time loses its connection: the web server has such a limit only
-between requests.
+Keeps that a client that does not send its request in time, or does not take the answer, loses its connection: the web
+server has such a limit only between requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pravega_spark.serve.settings import ServeSettings
 
 _LONGEST_HEAD = 16 << 10  # bytes of a request's line and headers
-_IDLE_SECONDS = 15  # a connection stays open between two requests
 _SHUTDOWN_SECONDS = 3  # for requests that are under way
 _CONNECTIONS = 256  # beyond those of requests: idle ones
 
 
 def protocol(seconds: float) -> type[H11Protocol]:
-    """The protocol of a connection whose client has `seconds` to send the head of each request."""
+    """The protocol of a connection whose client has `seconds` to send the head of each request, and to take what waits
+    to be sent."""
 
     class Punctual(H11Protocol):
-        """Closes the connection if the head of a request does not come in time."""
+        """Ends the connection of a client that is late."""
 
-        _late: asyncio.TimerHandle | None = None
+        _late: asyncio.TimerHandle | None = None  # with the head of a request
+        _stuck: asyncio.TimerHandle | None = None  # with what waits to be sent
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -44,9 +46,23 @@ def protocol(seconds: float) -> type[H11Protocol]:
             else:
                 self._unwatch()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._unstick()
+            super().resume_writing()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._unwatch()
+            self._unstick()
             super().connection_lost(exc)
+
+        def _unstick(self) -> None:
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
 
         def _watch(self) -> None:
             if self._late is None:
@@ -94,7 +110,7 @@ class Server:
             proxy_headers=False,
             h11_max_incomplete_event_size=_LONGEST_HEAD,
             limit_concurrency=settings.max_requests + settings.max_viewers + _CONNECTIONS,
-            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_keep_alive=math.ceil(settings.client_seconds),
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             **tls,
         )

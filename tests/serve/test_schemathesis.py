@@ -1,4 +1,4 @@
-"""schemathesis against the server: requests of all kinds that the OpenAPI document describes, and such as it forbids."""
+"""schemathesis against the server: requests of all kinds that the OpenAPI document describes, and others."""
 
 from __future__ import annotations
 
