@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from chunkstore.errors import DeclaredError, ObjectReadOnly, StorageError, StorageFull
-from engine.errors import ContainerOffline, DataCorruption, OutcomeUnknown, Rejected, Throttled
+from chunkstore.errors import DeclaredError, ObjectReadOnly, StorageError, StorageFull, StorageRefused
+from engine.errors import ContainerOffline, DataCorruption, OutcomeUnknown, Rejected, RootNotFound, Throttled
 from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.errors import (
     EventTooLarge,
@@ -28,7 +28,6 @@ from pravega_spark.errors import (
 )
 from pravega_spark.serve.replies import Reply
 from pravega_spark.serve.schemas import Unfit
-from pravega_spark.streams.pravega_lts.read_only import RootReadOnly
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,8 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (WritesLost, 409),
     (TruncatedData, 410),
     (EventTooLarge, 413),
-    (RootReadOnly, 403),
+    (RootNotFound, 503),
+    (StorageRefused, 403),  # a root that is only read, or rights that the server does not have
     (ObjectReadOnly, 403),
     (Unfit, 400),
     (StorageFull, 507),

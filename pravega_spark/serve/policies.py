@@ -95,5 +95,6 @@ def _milliseconds(config: Mapping[str, Any], whole: str, parts: str) -> int | No
     """A time that is given in days, or, if these are 0, in parts. None if neither is given."""
     days, times = config.get(whole), config.get(parts)
     if times is not None and not days:
-        return times.get("days", 0) * _DAY + times.get("hours", 0) * _HOUR + times.get("minutes", 0) * _MINUTE
+        parted: int = times.get("days", 0) * _DAY + times.get("hours", 0) * _HOUR + times.get("minutes", 0) * _MINUTE
+        return parted
     return None if days is None else days * _DAY
