@@ -41,7 +41,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
 	  { echo "Python 3.10 or newer is needed: install it, or name it, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[s3,obstore,azure,gcs,avro,notebooks,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[s3,obstore,azure,gcs,avro,serve,notebooks,docs,dev]'
 	$(COMPILE)
 	@touch $@
 
@@ -73,7 +73,7 @@ test-lowest: $(LOWEST)/.installed ## run the tests that touch the dependencies w
 
 $(LOWEST)/.installed: setup.cfg pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[s3,obstore,azure,gcs,avro,notebooks,dev]'
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[s3,obstore,azure,gcs,avro,serve,notebooks,dev]'
 	@touch $@
 
 test-spark: java $(SPARK_VENV)/.installed ## run the tests of Spark with another version of it, in an environment of its own (SPARK=4.0.5)

@@ -57,9 +57,10 @@ _MARK, _NEAR = 7.5, 16  # radius of a consumer's mark; width of the columns in w
 _LEAST_GONE, _LEAST_BAR = 12, 2.5  # the least width of a truncated part and of a column of events, and its least height
 _GAP = 1.5  # between a column of events and a line behind it
 
-_STYLE = """\
+STYLE = """\
 .pravega-picture .segment:hover, .pravega-picture .cut:hover {filter: brightness(0.85)}
 .pravega-picture text, .pravega-picture .events, .pravega-picture .gap {pointer-events: none}"""
+"""The style inside each picture: pages that forbid others allow this one."""
 
 _FITTING = "<style>.pravega-page svg {max-width: 100%; height: auto}</style>"
 """For pages: the picture shrinks with its page. Renderers other than browsers do not understand it."""
@@ -184,7 +185,7 @@ class _Drawing:
         opening = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="pravega-picture" viewBox="0 0 {_WIDTH} {height}" '
             f'width="{_WIDTH}" height="{height}" font-family="sans-serif" font-size="11" role="img" '
-            f'aria-label="{name}"><style>{_STYLE}</style>'
+            f'aria-label="{name}"><style>{STYLE}</style>'
             f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{_HATCHES}'
         )
         return "\n".join([opening, *parts, "</svg>"])

@@ -24,13 +24,14 @@ class TextTable(NamedTuple):
 def text_tables(status: RootStatus) -> tuple[TextTable, ...]:
     """All of a status but its problems."""
     return (
-        TextTable("streams", _STREAMS, [_stream(each, status.moment) for each in status.streams]),
-        TextTable("consumers", _CONSUMERS, [_consumer(each) for each in status.consumers]),
-        TextTable("containers", _CONTAINERS, [_container(each, status.moment) for each in status.containers]),
+        TextTable("streams", _STREAMS, [stream_texts(each, status.moment) for each in status.streams]),
+        TextTable("consumers", _CONSUMERS, [consumer_texts(each) for each in status.consumers]),
+        TextTable("containers", _CONTAINERS, [container_texts(each, status.moment) for each in status.containers]),
     )
 
 
-def _stream(status: StreamStatus, now: float) -> tuple[str, ...]:
+def stream_texts(status: StreamStatus, now: float) -> tuple[str, ...]:
+    """The cells of a stream, in the order of the headings. `now` is in seconds since 1970."""
     last = "-" if status.last_event is None else _ago(now - status.last_event / 1000)
     return (
         f"{status.scope}/{status.stream}",
@@ -43,12 +44,14 @@ def _stream(status: StreamStatus, now: float) -> tuple[str, ...]:
     )
 
 
-def _consumer(status: ConsumerStatus) -> tuple[str, ...]:
+def consumer_texts(status: ConsumerStatus) -> tuple[str, ...]:
+    """The cells of a consumer."""
     position = f"does not fit: {status.problem}" if status.lag is None else str(status.lag)
     return status.name, status.kind, f"{status.scope}/{status.stream}", position
 
 
-def _container(status: ContainerStatus, now: float) -> tuple[str, ...]:
+def container_texts(status: ContainerStatus, now: float) -> tuple[str, ...]:
+    """The cells of a container. `now` is in seconds since 1970."""
     found = status.description
     if found is None:
         return str(status.number), f"offline: {status.reason}", "-", "-", "-", "-"

@@ -60,7 +60,8 @@ WINGS = {
         "client",
         "source",
         "console",
-        "picture_layout picture checks status status_texts status_page status_metrics",
+        "picture_layout picture checks status status_texts status_document status_page status_metrics",
+        "serve",
         "jobs cli demo",
     ),
 }
@@ -490,4 +491,9 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
     modules = {str(file.relative_to(ROOT)) for package in PACKAGES for file in modules_of(package)}
     testing = {Path(name).stem for name in packed if "/testing/" in name} - {"__init__"}
     assert testing == FOR_ADAPTERS, "what only tests of this project need belongs into tests/support"
-    assert packed == modules | {f"{package}/py.typed" for package in PACKAGES}
+    pages = {
+        str(file.relative_to(ROOT))
+        for folder in ("templates", "static")
+        for file in (ROOT / "pravega_spark/serve" / folder).iterdir()
+    }
+    assert packed == modules | pages | {f"{package}/py.typed" for package in PACKAGES}

@@ -14,6 +14,8 @@ REMEDIES: dict[str, str] = {
     "ArchiveDamaged": "The message names the object. Restore it from a copy of the folder.",
     # pravega_spark
     "StreamError": "Catch it to handle all errors of streams; the message of each has the remedy.",
+    "Refusal": "The server answers with its status and message, which says what to send instead, or when.",
+    "Unfit": "The server answers with status 400. The message names the part of the request that is wrong.",
     "LargeEventError": "Catch it to handle all errors of large events; the message of each has the remedy.",
     "ByteStreamError": (
         "Byte streams need a stream with one segment that holds no events; the message says what is wrong."

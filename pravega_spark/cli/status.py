@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import ScopeType, storage_option
-from pravega_spark.console.output import moment
 from pravega_spark.console.program import Refused
 from pravega_spark.status import RootStatus, root_status
+from pravega_spark.status_document import status_document
 from pravega_spark.status_texts import text_tables
 
 
@@ -59,7 +58,7 @@ def status(
         if file is not None:
             _replace(file, _FILES[file.suffix](found))
         elif session.output.as_json:
-            (session.output.document if watch is None else session.output.record)(_document(found))
+            (session.output.document if watch is None else session.output.record)(status_document(found))
         else:
             if watch is not None:
                 click.clear()
@@ -101,41 +100,3 @@ def _print(session: Session, found: RootStatus) -> None:
         session.output.table({heading: heading for heading in headings}, named, title)
     for problem in found.problems:
         session.output.warning(problem)
-
-
-def _document(found: RootStatus) -> dict[str, Any]:
-    return {
-        "root": found.url,
-        "time": moment(round(found.moment * 1000)),
-        "streams": [
-            {
-                "stream": f"{each.scope}/{each.stream}",
-                **{name: value for name, value in each._asdict().items() if name not in ("scope", "stream")},
-                "last_event": moment(each.last_event),
-            }
-            for each in found.streams
-        ],
-        "consumers": [
-            {
-                "kind": each.kind,
-                "consumer": each.name,
-                "stream": f"{each.scope}/{each.stream}",
-                "lag": None if each.lag is None else each.lag._asdict(),
-                "problem": each.problem or None,
-            }
-            for each in found.consumers
-        ],
-        "containers": [
-            {
-                "number": each.number,
-                "online": each.online,
-                "reason": each.reason or None,
-                "logged_bytes": each.description and each.description.logged,
-                "flushed": moment(each.description.cycle.time) if each.description else None,
-                "garbage": each.description and each.description.garbage,
-                "overdue": [kind for kind, late in each.description.due.items() if late] if each.description else [],
-            }
-            for each in found.containers
-        ],
-        "problems": list(found.problems),
-    }

@@ -82,6 +82,7 @@ UNASKED = {
 
 READING = {
     "status": [],
+    "serve": ["--help"],  # which changes: tests/serve
     "root describe": [],
     "scope list": [],
     "stream list": [],
