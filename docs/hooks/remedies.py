@@ -71,6 +71,7 @@ REMEDIES: dict[str, str] = {
     "BadOffset": "Read the segment's present length, and append there.",
     "BadAttributeUpdate": "Read the attribute's present value, and decide again.",
     "BadKeyVersion": "Read the entry's present version, and decide again.",
+    "NoSuchKey": "Insert the key, or put it without a version.",
     "Throttled": (
         "Wait until the storage takes writes again; nothing was appended. `container describe` shows the cause."
     ),

@@ -59,8 +59,8 @@ def import_(
     root, place = _find_root(session)
     try:
         with elsewhere(source, source_options) as store:
-            archive = {"salvage": session.salvage, "unrecorded": session.unrecorded}
-            found = Import(store, names, [str(name) for name in byte_streams], copied, **archive)
+            byte_names = [str(name) for name in byte_streams]
+            found = Import(store, names, byte_names, copied, salvage=session.salvage, unrecorded=session.unrecorded)
     except (ScopeNotFound, StreamNotFound) as error:
         raise Refused(f"{redact(source)} has not what is named. {error.fact}") from None
     report = found.report(root, place)
@@ -120,7 +120,7 @@ def _row(each: Any) -> dict[str, Any]:
 
 def _lines(report: ImportReport) -> Sequence[str]:
     """Warnings: data that is not imported, and information that is missing."""
-    lines = [each.problem for each in (*report.streams, *report.tables) if each.problem is not None]
+    lines = [each.problem for each in report.failed if each.problem is not None]
     for each in report.streams:
         name = f"{each.scope}/{each.stream}"
         lines += [f"{name}: {what}" for what in each.unknown]

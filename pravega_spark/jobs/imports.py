@@ -58,8 +58,8 @@ def run(
     check(target)
     name = target.scope if target.stream is None else f"{target.scope}/{target.stream}"
     with elsewhere(source, source_options) as store:
-        archive = {"salvage": salvage, "unrecorded": unrecorded}
-        found = Import(store, [] if name is None else [name], [str(each) for each in byte_streams], copied, **archive)
+        names, byte_names = [] if name is None else [name], [str(each) for each in byte_streams]
+        found = Import(store, names, byte_names, copied, salvage=salvage, unrecorded=unrecorded)
     if dry_run:
         return _outcomes(_report(found, target))
     root = open_root(target.root, target.storage, target.wal, create=True)

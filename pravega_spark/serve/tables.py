@@ -7,7 +7,7 @@ from itertools import islice
 
 from pravega_spark.serve.replies import Call, Streamed, streamed_list
 from pravega_spark.serve.service import Service
-from pravega_spark.streams.reading.foreign_root import KeyValueTableEntry
+from pravega_spark.streams.model.key_value_table import KeyValueTableEntry
 
 
 def list_tables(service: Service, call: Call) -> Streamed:

@@ -31,13 +31,12 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
     creates a root.
     """
     location = options.root, options.storage, options.wal
-    archive = {"salvage": options.salvage, "unrecorded": options.unrecorded}
     try:
-        root = open_root(*location, **archive)
+        root = open_root(*location, salvage=options.salvage, unrecorded=options.unrecorded)
     except RootNotFound as missing:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
-        root = open_root(*location, create=True, **archive)
+        root = open_root(*location, create=True, salvage=options.salvage, unrecorded=options.unrecorded)
         if not misspelled(missing.root, missing.similar):  # else creating the root has logged it
             log.warning(
                 "There was no root of streams in %s, so this write created one. Check that this is the URL "

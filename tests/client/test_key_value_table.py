@@ -35,6 +35,7 @@ from pravega_spark import (
 from pravega_spark.checks import verify_root
 from pravega_spark.client.key_value_table import KeyValueTable
 from tests.client.large_events.simulated import process
+from tests.support.limits import resident_bytes
 from tests.support.simulation import Simulation, audit, small_sizes
 
 CONFIGURATION = KeyValueTableConfiguration(partition_count=4, primary_key_length=4, secondary_key_length=2)
@@ -184,7 +185,7 @@ def test_an_update_in_the_moment_of_a_deletion_changes_no_other_table() -> None:
 @pytest.fixture(params=[False, True], ids=["in the log", "flushed"])
 def settled(request: pytest.FixtureRequest, manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Brings what was written to long-term storage, and out of memory; or nothing."""
-    monkeypatch.setattr("engine.state.tables.RESIDENT_BYTES", 0)
+    resident_bytes(monkeypatch, 0)
     return (lambda: flush(manager)) if request.param else (lambda: None)
 
 
@@ -247,8 +248,17 @@ def test_several_keys_of_one_primary_key(table: KeyValueTable, settled: Callable
     versions = table.update([Insert(key(1, s), b"%d" % s) for s in range(5)])
     settled()
     assert len(versions) == 5 and sorted(set(versions)) == versions
-    mixed = [Put(key(1, 0), b"x", versions[0]), Put(key(1, 1), b"y"), Insert(key(1, 9), b"z")]
-    for wrong in (Insert(key(1, 4), b"there"), Put(key(1, 4), b"old", versions[3]), Put(key(1, 8), b"", versions[0])):
+    mixed: list[Put | Insert | Remove] = [
+        Put(key(1, 0), b"x", versions[0]),
+        Put(key(1, 1), b"y"),
+        Insert(key(1, 9), b"z"),
+    ]
+    wrongs: list[Put | Insert | Remove] = [
+        Insert(key(1, 4), b"there"),
+        Put(key(1, 4), b"old", versions[3]),
+        Put(key(1, 8), b"", versions[0]),
+    ]
+    for wrong in wrongs:
         with pytest.raises(ConditionalTableUpdateFailed) as caught:
             table.update([*mixed, wrong])
         assert caught.value.key == wrong.key
@@ -283,16 +293,16 @@ def test_wrong_lengths_are_refused(table: KeyValueTable) -> None:
         (b"1234", b"", "secondary key b'' has 0 bytes, where 2 are due"),
     ):
         wrong = TableKey(primary, secondary)
-        calls: list[Callable[[], Any]] = [
-            lambda key=wrong: table.put(key, b""),
-            lambda key=wrong: table.insert(key, b""),
-            lambda key=wrong: table.remove(key),
-            lambda key=wrong: table.get(key),
-            lambda key=wrong: table.keys(after=key),
+        calls: list[Callable[[TableKey], Any]] = [
+            lambda key: table.put(key, b""),
+            lambda key: table.insert(key, b""),
+            table.remove,
+            table.get,
+            lambda key: table.keys(after=key),
         ]
         for call in calls:
             with pytest.raises(ValueError, match=told):
-                call()
+                call(wrong)
     table.put(key(1), bytes(MOST))
     found = table.get(key(1))
     assert found is not None and found.value == bytes(MOST)
@@ -470,7 +480,7 @@ def test_entries_leave_memory_and_a_deleted_table_its_space() -> None:
 
 
 def test_many_small_tables_stay_in_memory_together_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.state.tables.RESIDENT_BYTES", 5000)
+    resident_bytes(monkeypatch, 5000)
     manager = process(Simulation())
     manager.create_scope("sc")
     container = manager.root.container(0)

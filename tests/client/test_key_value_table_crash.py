@@ -195,7 +195,8 @@ def test_a_recovery_point_has_each_table_or_nothing_of_it() -> None:
 
 def count_up(manager: StreamManager, times: int) -> list[int]:
     """Increments counters by conditional updates; the numbers that this caller put."""
-    table, put = manager.key_value_table("sc", "kvt"), []
+    table = manager.key_value_table("sc", "kvt")
+    put: list[int] = []
     while len(put) < times:
         each = key(len(put) % 2)
         entry = table.get(each)

@@ -257,7 +257,18 @@ CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("key_value_table", "key_value_table_info", "key_value_table_exists"),
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
-    *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
+    *(
+        "reader_group_cuts",
+        "group_lag",
+        "last_events",
+        "tail",
+        "to_arrow",
+        "open_event",
+        "losses",
+        "recovered",
+        "root",
+        "to_str",
+    ),
     *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),
 }
 """Calls of a manager that store nothing."""

@@ -132,15 +132,15 @@ BREAKAGES = [
     Breakage(
         name="tiny-appends-count-by-their-bytes-alone",
         file="engine/state/state.py",
-        old="        return self.logged_bytes + EXTENT * self.extents\n",
-        new="        return self.logged_bytes\n",
+        old="        return self.logged_bytes + EXTENT * self.extents + self.table_bytes\n",
+        new="        return self.logged_bytes + self.table_bytes\n",
         tests=["tests/engine/logs/test_checkpoint_size.py"],
     ),
     Breakage(
         name="what-was-deleted-waits-for-other-work",
         file="engine/state/state.py",
-        old="        return bool(self.unsaved or self.dropped) or any(\n",
-        new="        return bool(self.unsaved) or any(\n",
+        old="        return bool(self.unsaved or self.dropped or self.table_bytes) or any(\n",
+        new="        return bool(self.unsaved or self.table_bytes) or any(\n",
         tests=["tests/engine/logs/test_checkpoint_size.py"],
     ),
     Breakage(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from chunkstore.metadata.metadata_records import ChunkRecord
 from chunkstore.pravega.archived_segments import read_segment
 from chunkstore.pravega.chunked_layout import system_segment
 from chunkstore.pravega.journal_records import (
@@ -34,7 +35,7 @@ from pravega_spark.checks import verify_root
 from pravega_spark.errors import StreamNotFound
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header
 from pravega_spark.streams.model.names import segment_name
-from pravega_spark.streams.pravega_lts.imports import ImportIncomplete
+from pravega_spark.streams.pravega_lts.imports import ImportedStream, ImportIncomplete
 from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from tests.archives import CHUNKED, KILLED, case, contents, laid_out, stored
 
@@ -156,9 +157,9 @@ def behind(objects: dict[str, bytes], dice: random.Random, container: int) -> di
     for name, found in boot(source, [])[container].items():
         segment, chunks = found
         if name.endswith("$attributes.index"):  # without an index a table is what its entries say
-            none = {"length": 0, "chunk_count": 0, "start_offset": 0, "first_chunk_start": 0, "last_chunk_start": 0}
-            segments.append(SegmentSnapshot(segment._replace(first_chunk=None, last_chunk=None, **none), ()))
-            kept = []
+            none = segment._replace(length=0, chunk_count=0, start_offset=0, first_chunk_start=0, last_chunk_start=0)
+            segments.append(SegmentSnapshot(none._replace(first_chunk=None, last_chunk=None), ()))
+            kept: list[ChunkRecord] = []
         elif "storage_metadata" in name:
             there = system_segment(source, found)
             places = [each.offset for each in entries(functools.partial(read_segment, source, there), 0, there.length)]
@@ -246,7 +247,7 @@ def test_an_import_takes_what_is_sound_and_reports_the_rest(tmp_path: Path) -> N
         with pytest.raises(ImportIncomplete) as raised:
             manager.import_streams(source, ["demo"])
         [failed] = raised.value.report.failed
-        assert failed.stream == "scaled" and name in str(failed.problem)
+        assert isinstance(failed, ImportedStream) and failed.stream == "scaled" and name in str(failed.problem)
     with StreamManager(str(tmp_path / "root"), create=True) as manager:
         report = manager.import_streams(source, ["demo"], salvage=True, unrecorded=True)
         outcomes = {each.stream: each for each in report.streams}
@@ -282,7 +283,7 @@ def test_errors_advise_what_is_possible(tmp_path: Path) -> None:
     manager = StreamManager.over(PravegaRoot(case(CHUNKED).store()))
     with pytest.raises(StreamNotFound) as missing:
         list(manager.read_events("demo", "none"))
-    assert "list_stream" in str(missing.value) and "reate" not in str(missing.value)
+    assert "list_stream" in str(missing.value) and "create" not in str(missing.value).lower()
 
 
 # --- archives of real servers ----------------------------------------------------------------------------------------

@@ -166,6 +166,13 @@ class PravegaContainer:
                 entry.content = functools.partial(self._value, table, key)
                 yield key, entry
 
+    def range_entries(
+        self, table: str, start: str = "", end: str | None = None, state: State | None = None, *, whole: bool = True
+    ) -> Iterator[tuple[str, Entry]]:
+        for key, entry in sorted(self.scan_entries(table), key=lambda found: found[0]):
+            if key >= start and (end is None or key < end):
+                yield key, entry
+
     def _keys(self, table: str) -> Iterator[str]:
         scopes = [scope for scope in self.streams.scopes() if not scope.startswith(OWN)]
         if table == SCOPES:
@@ -287,14 +294,14 @@ class PravegaContainer:
         due = max(segment.length, known.due if known is not None else 0, tail.reach if tail is not None else 0)
         if due > last:
             reasons = (tail.problem if tail is not None else None, sound.problem, known.problem if known else None)
-            reason = next((fact_of(each) for each in reasons if each is not None), None)
-            self._lose(lose(last, due, reason or ("its end is missing" if known else "no container knows it")))
+            told = next((fact_of(each) for each in reasons if each is not None), None)
+            self._lose(lose(last, due, told or ("its end is missing" if known else "no container knows it")))
         for other, chunks in stream.unmerged(number):
             if not scan.is_merged(chunks, tail):
                 end = chunks[-1].offset + chunks[-1].length
                 self._lose(Loss(key, other, 0, end, _UNMERGED, there=True))
-        if sound.index is not None:
-            self._indexes[name] = sound.index
+        if sound.records is not None:
+            self._indexes[name] = sound.records
         return segment._replace(length=sound.end, storage_length=sound.end)
 
     def _lose(self, loss: Loss) -> None:

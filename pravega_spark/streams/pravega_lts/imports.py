@@ -86,7 +86,8 @@ class ImportReport(NamedTuple):
     @property
     def failed(self) -> list[ImportedStream | ImportedTable]:
         """The streams and tables that cannot be, or were not, imported."""
-        return [each for each in (*self.streams, *self.tables) if each.problem is not None]
+        found: list[ImportedStream | ImportedTable] = [*self.streams, *self.tables]
+        return [each for each in found if each.problem is not None]
 
 
 class ImportIncomplete(StreamError):

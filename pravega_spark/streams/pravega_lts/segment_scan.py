@@ -29,12 +29,12 @@ Problem = InvalidEvent | StorageError
 class Sound(NamedTuple):
     """The sound part of what the metadata records of a segment.
 
-    end: where it ends. index: the records of its events, if it was scanned. problem: what is wrong at its end. goes_on:
+    end: where it ends. records: those of its events, if it was scanned. problem: what is wrong at its end. goes_on:
     whether what follows in objects can be the continuation.
     """
 
     end: int
-    index: bytes | None = None
+    records: bytes | None = None
     problem: Problem | None = None
     goes_on: bool = True
 

@@ -46,7 +46,9 @@ def test_one_reader_knows_the_end_only_when_the_other_has_read_its_part(manager:
     manager.seal_stream("sc", "two")
     group = manager.create_reader_group("rg", "sc", "two")
     fast, slow = group.create_reader("fast"), group.create_reader("slow")
-    fast.record(), slow.record(), next_slice(fast)
+    fast.record()
+    slow.record()
+    next_slice(fast)
     held = next_slice(slow) if group.segment_distribution().readers["slow"] else None
     for _ in range(3):
         part = next_slice(fast)
