@@ -136,7 +136,7 @@ def list_(session: Session, scope: str | None) -> None:
 @table_argument
 @pass_session
 def describe(session: Session, name: StreamName) -> None:
-    """Show the configuration of a key-value table, and how much it has."""
+    """Show a key-value table: its configuration, and how much it has."""
     found = session.manager.key_value_table_info(*name)
     configuration = found.configuration
     row = {
@@ -294,8 +294,10 @@ def _after(table: KeyValueTable, after: bytes | None) -> TableKey | None:
 @table_argument
 @pass_session
 def read(session: Session, name: StreamName) -> None:
-    """Print all entries of a key-value table, also of one in the long-term storage of a Pravega. Binary data is
-    printed as base64."""
+    """Print all entries of a key-value table.
+
+    It may be one in the long-term storage of a Pravega. Binary data is printed as base64.
+    """
     from pravega_spark.streams.key_value_table import key_value_table_entries
 
     rows = [

@@ -246,8 +246,11 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         ],
         "unassigned": list,
         "lease": float,
+        "outstanding_checkpoints": dict,
     },
     "group delete": {"group": str, "deleted": bool},
+    "group reset": {"group": str, "streams": [{"stream": str, "before": str, **CUT}]},
+    "group offline": {"group": str, "reader": str, "segments": [HELD]},
     "kvt create": {"table": str, "created": bool},
     "kvt list": {"tables": [{"table": str}]},
     "kvt describe": {
@@ -317,6 +320,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "header import": {
         "imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int, "header": str | None}
     },
+    "serve": {"url": str, "root": str, "changes": bool},
     "completion": {},
 }
 """The document of each command. A list holds the form of all its items, a mapping with `str` for a key that of all its
@@ -468,6 +472,8 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
         scope, stream = S.split("/")
         manager.create_reader_group("readers", scope, stream).create_reader("one")
         did("group describe", "sc/readers")
+        did("group offline", "sc/readers", "one", "--yes")
+        did("group reset", "sc/readers", "--yes")
     assert did("status")["consumers"][0]["consumer"] == "sc/readers"
     assert did("group list", "sc")["groups"] == [{"group": "sc/readers"}]
     did("group delete", "sc/readers", "--yes")
@@ -499,7 +505,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert did("stream rebuild-index", S)["rebuilt"] == 0
     did("stream seal", S, "--yes")
     assert did("stream delete", S, "--yes")["deleted"]["segments"] == 1
-    assert seen == set(SCHEMAS) - {"stream scale", "completion"}
+    assert seen == set(SCHEMAS) - {"stream scale", "serve", "completion"}
 
 
 # --- scopes -------------------------------------------------------------------------------------------------------
@@ -952,6 +958,8 @@ def test_commands_without_a_root() -> None:
             "import": ["x"],
             "group describe": ["sc/readers"],
             "group delete": ["sc/readers"],
+            "group reset": ["sc/readers"],
+            "group offline": ["sc/readers", "one"],
             "kvt create": ["sc/table", "--primary", "4"],
             "kvt put": ["sc/table", "key", "value"],
             "kvt insert": ["sc/table", "key", "value"],
