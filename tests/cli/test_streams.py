@@ -297,6 +297,8 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
                     "transactions": list,
                     "unknown": list,
                     "problem": str | None,
+                    "not_imported": list,
+                    "recovered": list,
                 }
             ],
             "left_out": list,
