@@ -32,7 +32,7 @@ from engine.identity import ANY_IDENTITY, Identity, RootIdentity
 from engine.logs.frames import START
 from engine.ownership import this_process
 from engine.root_placement import Obstacle, enclosing_root, misspelled, obstacle, refuse_inside, similar_roots
-from engine.settings import Settings
+from engine.settings import CHANGEABLE, OF_ROOT, Settings
 from engine.storage.object_reads import Stores
 
 if TYPE_CHECKING:
@@ -46,13 +46,6 @@ FORMAT = 1
 
 _GENERATION = re.compile("[0-9a-f]{32}")
 _RECOVERED = reader(tuple[tuple[Natural, str], ...])
-
-MAX_CONTAINERS = 10_000
-MAX_SEGMENTS = 100_000
-"""The largest `max_segments`: as many segments as a stream cut can name."""
-
-MAX_SECONDS = 1e9
-"""About thirty years: the longest time that any setting allows."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +66,11 @@ class RootConfig:
     """The containers that were recovered, and the generation of each one's new log (P4)."""
 
     def __post_init__(self) -> None:
-        for name, most in (("containers", MAX_CONTAINERS), ("max_segments", MAX_SEGMENTS)):
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(f"{name}={value!r} is not a number from 1 to {most}")
-        for name in ("grace_seconds", "garbage_delay_seconds", "transient_idle_seconds"):
-            value, none = getattr(self, name), name == "garbage_delay_seconds"
-            if type(value) not in (int, float) or not (0 < value <= MAX_SECONDS or (none and value == 0)):
-                raise ValueError(f"{name}={value!r} is not a positive number of seconds, {MAX_SECONDS:g} at most")
+        for name, unit in OF_ROOT.items():
+            value, kinds = getattr(self, name), (int,) if unit.name == "number" else (int, float)
+            if type(value) not in kinds or not unit.least <= value <= unit.most:
+                what = "a number" if unit.name == "number" else "a number of seconds"
+                raise ValueError(f"{name}={value!r} is not {what} from {unit.least:g} to {unit.most:g}")
         if type(self.id) is not str or not {type(self.wal), type(self.origin)} <= {str, type(None)}:
             raise ValueError(f"id={self.id!r}, wal={self.wal!r} and origin={self.origin!r} must be strings")
 
@@ -136,12 +126,7 @@ class Root:
         from before it was read (see `engine.identity`)."""
         self.stores = stores
         self.config = config
-        self.settings = replace(
-            settings,
-            grace=config.grace_seconds,
-            garbage_delay=config.garbage_delay_seconds,
-            transient_idle=config.transient_idle_seconds,
-        )
+        self.settings = _with_agreed(settings, config)
         self._described = described
         self._identity: Identity = self._identity_of(config, mark) if described else ANY_IDENTITY
         self._managers = {this_process(): ContainerManager(self._start)}
@@ -165,7 +150,7 @@ class Root:
         empty: bool = False,
         new_log: bool = False,
         dry_run: bool = False,
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
         **agreed: Any,
     ) -> Root:
         """Open a root. With `create`, create it if there is none; never over parts of another root (P1).
@@ -173,8 +158,9 @@ class Root:
         Args: url: a folder or a URL. storage_options: for fsspec. wal: a separate root for the log, recorded in a new
         root. empty: create the root only in an empty folder or bucket, not beside foreign objects. new_log: the log's
         root is lost, and an empty one replaces it; `recover` each container afterwards. dry_run: with `create` and
-        `new_log`, only check their conditions, and raise RootNotFound where a root would be created. agreed: values of
-        RootConfig for a new root (containers, grace_seconds, garbage_delay_seconds, transient_idle_seconds).
+        `new_log`, only check their conditions, and raise RootNotFound where a root would be created. settings: of this
+        process, all or those that differ from the defaults. agreed: values of RootConfig for a new root (containers,
+        grace_seconds, garbage_delay_seconds, transient_idle_seconds).
 
         Raises RootNotFound; StorageRefused if the storage fails its self-test, belongs to another root, or lacks the
         description.
@@ -191,8 +177,8 @@ class Root:
         log = _log_store(url, store, config, wal, storage_options, new_log, dry_run)
         for each in {store, log}:
             each.sync(SYSTEM)  # the process that created the description may have died before it was durable (G3)
-        if settings is None:
-            settings = Settings(linger=0.05 if log.remote else 0.005)
+        if not isinstance(settings, Settings):
+            settings = Settings(**{"linger": 0.05 if log.remote else 0.005, **(settings or {})})
         return cls(Stores(log, store), config, settings, described=True, mark=mark)
 
     @property
@@ -296,6 +282,25 @@ class Root:
         self.config, self._identity = config, self._identity_of(config, None)
         return recovery
 
+    def change(self, **agreed: Any) -> RootConfig:
+        """Change what the root fixes, as far as that is safe: values of CHANGEABLE.
+
+        All containers that are open here are closed. Other processes keep the earlier values until they open the root
+        again. Raises ValueError, RootReplaced, StorageError.
+        """
+        if fixed := sorted(agreed.keys() - set(CHANGEABLE)):
+            raise ValueError(
+                f"{fixed[0]} cannot be changed: it was fixed when the root was created. What can be changed: "
+                f"{', '.join(CHANGEABLE)}"
+            )
+        self._identity.verify()
+        config = replace(RootConfig.from_bytes(self.stores.chunks.read(ROOT), self.stores.chunks.root), **agreed)
+        self.close()
+        self.stores.chunks.put(ROOT, config.to_bytes())
+        self.config, self._identity = config, self._identity_of(config, None)
+        self.settings = _with_agreed(self.settings, config)
+        return config
+
     def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
         """Skip the damaged frame that stops a container's log, and the frames that follow it (W8).
 
@@ -323,6 +328,15 @@ class Root:
 
     def __repr__(self) -> str:
         return f"Root({self.stores.chunks.root!r})"
+
+
+def _with_agreed(settings: Settings, config: RootConfig) -> Settings:
+    return replace(
+        settings,
+        grace=config.grace_seconds,
+        garbage_delay=config.garbage_delay_seconds,
+        transient_idle=config.transient_idle_seconds,
+    )
 
 
 def _read_config(store: Store) -> RootConfig | None:

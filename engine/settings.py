@@ -6,7 +6,10 @@ Settings that must be the same for all processes of a root (W7, G1) are fixed by
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from engine.clocks import TOLERANCE
 
@@ -15,70 +18,104 @@ CHECKPOINT_PART = 64 << 20
 request."""
 
 
+class Unit(NamedTuple):
+    """What the values of a setting are, and from which to which."""
+
+    name: Literal["seconds", "bytes", "number"]
+    least: float
+    most: float = 2**40
+
+
+Seconds: TypeAlias = Annotated[float, Unit("seconds", 0)]
+Bytes: TypeAlias = Annotated[int, Unit("bytes", 1)]
+Number: TypeAlias = Annotated[int, Unit("number", 1)]
+
+MAX_SEGMENTS = 100_000
+"""The largest `max_segments`: as many segments as a stream cut can name."""
+
+MAX_SECONDS = 1e9
+"""About thirty years: the longest time that a root may fix."""
+
+OF_ROOT: Mapping[str, Unit] = MappingProxyType(
+    {
+        "containers": Unit("number", 1, 10_000),
+        "grace_seconds": Unit("seconds", 1e-3, MAX_SECONDS),
+        "garbage_delay_seconds": Unit("seconds", 0, MAX_SECONDS),
+        "transient_idle_seconds": Unit("seconds", 1e-3, MAX_SECONDS),
+        "max_segments": Unit("number", 1, MAX_SEGMENTS),
+    }
+)
+"""What a root fixes for all processes, when it is created."""
+
+CHANGEABLE = ("garbage_delay_seconds", "transient_idle_seconds", "max_segments")
+"""Those that may differ between processes for a while. The others may not: logs are named by the number of containers,
+and a process that trusts a longer grace period than another one has would lose frames that it needs (W7)."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of a container. Times are in seconds, sizes in bytes."""
 
-    grace: float = 600.0
+    grace: Seconds = 600.0
     """How long frames are kept after a checkpoint covers them (W7). The same for all processes of a root."""
 
-    garbage_delay: float = 600.0
+    garbage_delay: Seconds = 600.0
     """How long chunks are kept after an operation made them garbage (G1). The same for all processes of a root."""
 
-    transient_idle: float = 3600.0
+    transient_idle: Seconds = 3600.0
     """How long a transient segment is kept without an append (PDP-43). The same for all processes of a root."""
 
-    checkpoint_frames: int = 8
+    checkpoint_frames: Number = 8
     """A checkpoint is due after this many frames, but checkpoints take a tenth of the time at most."""
 
-    checkpoint_part: int = CHECKPOINT_PART
+    checkpoint_part: Annotated[int, Unit("bytes", 1 << 20, 90 << 20)] = CHECKPOINT_PART
     """A checkpoint larger than this is written in parts of this size."""
 
-    flush_bytes: int = 32 << 20
+    flush_bytes: Bytes = 32 << 20
     """Unflushed bytes in the log at which an append starts a flush cycle."""
 
-    flush_frames: int = 1000
+    flush_frames: Number = 1000
     """Frames since the beginning of the last flush cycle at which an append starts one."""
 
-    flush_seconds: float = 300.0
+    flush_seconds: Seconds = 300.0
     """Time since the beginning of the last flush cycle after which an append starts one."""
 
-    backlog_bytes: int = 1 << 30
+    backlog_bytes: Bytes = 1 << 30
     """Bytes in the log and not in LTS above which appends wait (see Throttle)."""
 
-    outstanding_bytes: int = 128 << 20
+    outstanding_bytes: Bytes = 128 << 20
     """Bytes submitted and not durable above which appends wait."""
 
-    attach_bytes: int = 4 << 20
+    attach_bytes: Bytes = 4 << 20
     """Appends of at least this size write their events to chunks and attach those; smaller ones go through the log."""
 
-    active_segments: int = 25_000
+    active_segments: Number = 25_000
     """The most segments in memory (Pravega: segment.active.count.max)."""
 
-    cache_bytes: int = 64 << 20
+    cache_bytes: Bytes = 64 << 20
     """The size of the block cache."""
 
-    poll: float = 0.1
+    poll: Seconds = 0.1
     """The first pause between two looks at a flush cycle of another process that a flush waits for; later ones are
     longer."""
 
-    clock_tolerance: float = TOLERANCE
+    clock_tolerance: Seconds = TOLERANCE
     """The largest difference between the clocks of this host and of the storage at which data is deleted (W13)."""
 
-    flights: int = 4
+    flights: Number = 4
     """The most frames in flight."""
 
-    frame_transactions: int = 4096
+    frame_transactions: Number = 4096
     """The most transactions of one frame."""
 
-    linger: float = 0.005
+    linger: Seconds = 0.005
     """How long operations are collected for the next frame while other frames are in flight."""
 
-    timeout: float = 60.0
+    timeout: Seconds = 60.0
     """How long a request with an unknown outcome is retried, how long a throttled append waits, and how long after its
     last step a flush cycle is taken for dead."""
 
-    maintenance_wait: float = 5.0
+    maintenance_wait: Seconds = 5.0
     """The longest wait of the first operation after an opening for overdue maintenance, and of `close` for running
     maintenance (W12)."""
 

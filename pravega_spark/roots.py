@@ -17,6 +17,7 @@ from chunkstore import StorageError, StorageRefused
 from chunkstore.pravega.source import is_archive
 from engine.errors import EngineError, RootReplaced
 from engine.root import Root
+from pravega_spark.settings import opening
 from pravega_spark.storage_options import open_checked
 
 if TYPE_CHECKING:
@@ -36,18 +37,19 @@ def open_root(
     create: bool = False,
     salvage: bool = False,
     unrecorded: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> Root:
     """The root at `url`. Do not close it, as other parts of this process share it.
 
-    create: create it if there is none, and the folder or bucket is empty. salvage, unrecorded: see `opened_root`.
-    Raises RootNotFound, StorageRefused.
+    create: create it if there is none, and the folder or bucket is empty. salvage, unrecorded, settings: see
+    `opened_root`. Raises RootNotFound, StorageRefused.
     """
-    archive = {"salvage": salvage, "unrecorded": unrecorded}
-    key = _key(url, storage_options, wal, archive)
+    how: dict[str, Any] = {"salvage": salvage, "unrecorded": unrecorded, "settings": settings or {}}
+    key = _key(url, storage_options, wal, how)
     with _lock:
         root = _still_there(key)
         if root is None:
-            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, **archive)
+            root = _open[key] = opened_root(url, storage_options, wal=wal, create=create, empty=True, **how)
         return root
 
 
@@ -73,17 +75,18 @@ def close_root(
     *,
     salvage: bool = False,
     unrecorded: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Close the root at `url` if this process has it open. A later call of `open_root` opens it again."""
     with _lock:
-        archive = {"salvage": salvage, "unrecorded": unrecorded}
-        root = _open.pop(_key(url, storage_options, wal, archive), None)
+        how = {"salvage": salvage, "unrecorded": unrecorded, "settings": settings or {}}
+        root = _open.pop(_key(url, storage_options, wal, how), None)
     if root is not None:
         root.close()
 
 
-def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, archive: Mapping[str, bool]) -> tuple[int, str]:
-    return os.getpid(), json.dumps([url, wal, archive, dict(options or {})], sort_keys=True, default=repr)
+def _key(url: str, options: Mapping[str, Any] | None, wal: str | None, how: Mapping[str, Any]) -> tuple[int, str]:
+    return os.getpid(), json.dumps([url, wal, how, dict(options or {})], sort_keys=True, default=repr)
 
 
 def opened_root(
@@ -92,17 +95,20 @@ def opened_root(
     *,
     salvage: bool = False,
     unrecorded: bool = False,
+    settings: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Root:
     """Open the root at `url`, or the long-term storage of a Pravega cluster, which is read-only.
 
     salvage: read the intact part of damaged long-term storage. unrecorded: read the events that a killed server left in
-    its objects and did not record. how: arguments of `Root.open`. Raises its errors, StorageRefused for an unknown
-    storage option, and RootReadOnly for a new root in a Pravega cluster's storage.
+    its objects and did not record. settings: as `parse_settings` returns them; those of a root count if it is created
+    now. The environment may have others. how: arguments of `Root.open`. Raises its errors, ValueError for wrong
+    settings in the environment, StorageRefused for an unknown storage option, and RootReadOnly for a new root in a
+    Pravega cluster's storage.
     """
     open_checked(url, storage_options)
     try:
-        return Root.open(url, storage_options, **how)
+        return Root.open(url, storage_options, **opening(settings or {}), **how)
     except StorageRefused:
         archive = archive_at(url, storage_options, salvage=salvage, unrecorded=unrecorded)
         if archive is None:

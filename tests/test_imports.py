@@ -48,7 +48,7 @@ WINGS = {
         "admin",
     ),
     "pravega_spark": (
-        "errors segment_ids quantities parameters storage_options",
+        "errors segment_ids quantities parameters storage_options settings",
         "streams.model",
         "streams.values",
         "streams.reading",

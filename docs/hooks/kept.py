@@ -17,6 +17,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": reference.commands,
     "errors.md": reference.errors,
     "metrics.md": reference.metrics,
+    "settings.md": reference.settings,
 }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -17,9 +19,12 @@ import click
 
 import pravega_spark
 from docs.hooks.remedies import REMEDIES
+from engine import root as engine_root, settings as engine_settings
 from engine.state import operations as state_operations
+from pravega_spark import settings as user_settings
 from pravega_spark.cli.main import cli
 from pravega_spark.jobs import imports, maintain, retention, truncate
+from pravega_spark.quantities import duration_text, size_text
 from pravega_spark.source import options as source_options
 
 PACKAGES = ("pravega_spark", "engine", "chunkstore")
@@ -82,6 +87,83 @@ def _uses(uses: Sequence[str]) -> str:
 def _meaning(option: Any) -> str:
     choices = f" One of {', '.join(f'`{choice}`' for choice in option.choices)}." if option.type == "choice" else ""
     return _escaped(option.meaning) + choices
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+_SETTINGS_HEAD = """# Settings
+
+All settings of a root and of the processes that use it. Sizes may have a unit (`64MiB`), and so may durations (`90s`).
+A name that does not exist, and a value out of its range, are errors. They can be given:
+
+| where | as |
+| --- | --- |
+| Python | `StreamManager(root, settings={"cache_bytes": "256MiB"})`, or a text as in the environment |
+| Spark | `.option("settings", "cache_bytes=256MiB, flush_seconds=60s")`, for the driver and the tasks |
+| command line | `--setting cache_bytes=256MiB`, repeatable |
+| environment | `PRAVEGA_SETTINGS="cache_bytes=256MiB, flush_seconds=60s"`; what a program gives itself counts first |
+
+"""
+_ROOT_SETTINGS = """## Of a root
+
+They count when a root is created, are stored in it, and are the same for all its processes. A root that exists keeps
+its own. `root describe` shows them. Those that can be changed are changed by `pravega-spark root set`; programs that
+are running keep the earlier value until they open the root again.
+
+"""
+_PROCESS_SETTINGS = """
+## Of a process
+
+They may differ between the processes of a root, and between two openings. [Tuning](tuning.md) says when to change
+them.
+
+"""
+
+
+def settings() -> str:
+    """Every setting, from the classes that have them."""
+    told, config = field_texts(engine_settings), {each.name: each.default for each in fields(engine_root.RootConfig)}
+    told |= {**field_texts(engine_root), "containers": "The number of containers, each with a log of its own."}
+    told |= {f"{name}_seconds": told[name] for name in ("grace", "garbage_delay", "transient_idle")}
+    of_root = [
+        [f"`{name}`", _amount(config[name], unit), _changed(name), told[name]]
+        for name, unit in engine_settings.OF_ROOT.items()
+    ]
+    of_process = [
+        [f"`{name}`", _amount(getattr(engine_settings.Settings, name), unit), told[name]]
+        for name, unit in user_settings.known_settings().items()
+        if name not in engine_settings.OF_ROOT
+    ]
+    return (
+        _SETTINGS_HEAD
+        + _ROOT_SETTINGS
+        + table(["setting", "default", "can be changed", "meaning"], of_root)
+        + _PROCESS_SETTINGS
+        + table(["setting", "default", "meaning"], of_process)
+    )
+
+
+def field_texts(module: ModuleType) -> dict[str, str]:
+    """The texts below the fields of a module's classes, by their names."""
+    found = {}
+    for kind in (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)):
+        for each, after in itertools.pairwise(kind.body):
+            match each, after:
+                case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[ast.unparse(each.target)] = text
+    return found
+
+
+def _changed(name: str) -> str:
+    return "yes" if name in engine_settings.CHANGEABLE else "no"
+
+
+def _amount(value: Any, unit: engine_settings.Unit | None) -> str:
+    if unit is None:
+        return str(value).lower()
+    if unit.name == "bytes":
+        return size_text(value)
+    return duration_text(value) if unit.name == "seconds" else f"{value:,}"
 
 
 # --- commands -----------------------------------------------------------------------------------------------------

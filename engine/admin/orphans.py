@@ -35,7 +35,8 @@ from chunkstore.paths import SystemPlace, is_earlier, nested_folder, place_of
 from engine.admin.batching import batches
 from engine.containers.container import Container
 from engine.errors import EngineError
-from engine.root import MAX_SECONDS, Root
+from engine.root import Root
+from engine.settings import MAX_SECONDS
 from engine.state.attach_fence import attach_fence
 from engine.state.operations import DiscardChunks
 from engine.state.tables import STORAGE

@@ -38,7 +38,7 @@ from pravega_spark.cli import (
 )
 
 GROUPS: Mapping[str, str] = {
-    "root": "Create and describe roots.",
+    "root": "Create and describe roots, and change their settings.",
     "scope": "Create, list and delete scopes.",
     "stream": "Create, inspect, write, read, scale and delete streams.",
     "group": "Show reader groups, move and delete them.",
@@ -52,6 +52,7 @@ GROUPS: Mapping[str, str] = {
 COMMANDS: tuple[tuple[str, click.Command, str], ...] = (
     ("root create", root.create, "root create --containers 8 --root s3://bucket/streams"),
     ("root describe", root.describe, "root describe --root /data/streams"),
+    ("root set", root.set_, "root set --max-segments 20000 --yes"),
     ("status", status.status, "status --watch 5"),
     ("serve", serve.serve, "serve --port 8080"),
     ("scope create", scope.create, "scope create examples --new-root"),

@@ -12,12 +12,13 @@ import click
 from pravega_spark.cli.commands import EXAMPLES, add_to, all_commands
 from pravega_spark.cli.completion import PROGRAM
 from pravega_spark.cli.session import Session
-from pravega_spark.console.arguments import forms, root_options
+from pravega_spark.console.arguments import forms, root_options, settings_option
 from pravega_spark.console.program import Commands
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @root_options(required=False)
+@settings_option
 @click.option("--salvage", is_flag=True, help="Read the sound part of a damaged Pravega storage.")
 @click.option("--unrecorded", is_flag=True, help="Also read events that a killed Pravega server did not record.")
 @click.version_option(package_name="pravega-spark")
@@ -30,6 +31,7 @@ def cli(
     as_json: bool,
     wide: bool,
     traceback: bool,  # see Commands
+    settings: dict[str, object],
     salvage: bool,
     unrecorded: bool,
 ) -> None:
@@ -38,12 +40,12 @@ def cli(
     The options below may be given before or after the command.
     """
     context.obj = context.with_resource(Session(url, wal, storage, as_json, wide))
-    context.obj.salvage, context.obj.unrecorded = salvage, unrecorded
+    context.obj.salvage, context.obj.unrecorded, context.obj.settings = salvage, unrecorded, settings
 
 
 add_to(cli)
 
-_GLOBAL = ("url", "wal", "storage", "as_json", "wide", "salvage", "unrecorded", "traceback")
+_GLOBAL = ("url", "wal", "storage", "settings", "as_json", "wide", "salvage", "unrecorded", "traceback")
 
 
 def _after(option: click.Option) -> click.Option:

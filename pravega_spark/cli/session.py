@@ -14,6 +14,7 @@ from pravega_spark.console.output import Output
 from pravega_spark.console.program import NothingChanged, Refused
 from pravega_spark.errors import ScopeNotFound
 from pravega_spark.roots import opened_root
+from pravega_spark.settings import opening
 
 if TYPE_CHECKING:
     from pravega_spark.client.manager import StreamManager
@@ -39,6 +40,7 @@ class Session:
         self.reported = False  # the command has printed what is not read
         self.salvage = False  # the sound part of a damaged Pravega storage is read
         self.unrecorded = False  # so are events that a killed Pravega server did not record
+        self.settings: dict[str, Any] = {}
 
     def take(self, name: str, value: Any) -> None:
         """Set a global option that was given after the command. Raises BadParameter for a storage option given
@@ -53,6 +55,8 @@ class Session:
             self.salvage = value
         elif name == "unrecorded":
             self.unrecorded = value
+        elif name == "settings":
+            self.settings |= value
         elif name == "wide":
             self.output.wide = value
         elif twice := sorted(self.options.keys() & value.keys()):
@@ -69,6 +73,7 @@ class Session:
                 self.options,
                 salvage=self.salvage,
                 unrecorded=self.unrecorded,
+                settings=self.settings,
                 wal=self.wal,
                 create=self.new_root,
                 new_log=self.new_log,
@@ -80,7 +85,8 @@ class Session:
         """Create the root. agreed: values of RootConfig. Raises Refused if it exists."""
         with suppress(RootNotFound):
             raise Refused(f"{self.root.stores.chunks.root} is a root already")
-        self._root = Root.open(self.url, self.options, wal=self.wal, create=True, **agreed)
+        settings = {**opening(self.settings), **agreed}
+        self._root = Root.open(self.url, self.options, wal=self.wal, create=True, **settings)
         return self._root
 
     @property

@@ -21,6 +21,7 @@ from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
+from engine.settings import Settings
 from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail, Tail
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.frames import producer_of, write_frame
@@ -40,6 +41,7 @@ from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
+from pravega_spark.settings import parse_settings
 from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.key_value_table import KeyValueTableInfo, key_value_table_entries, key_value_tables
@@ -139,8 +141,9 @@ class StreamManager:
             default `create_scope` creates it if its location is empty; everything else raises RootNotFound until then.
         wal: root of the write-ahead log, if it is not inside the root. salvage: read the sound part of a damaged
             Pravega storage; `losses` lists the rest. unrecorded: also read the whole events that a killed Pravega
-            server left in its storage without recording them; `recovered` lists them. storage_options: for the fsspec
-            filesystem.
+            server left in its storage without recording them; `recovered` lists them.
+        settings: by name, as {"cache_bytes": "256MiB"}; those of a root count if it is created now.
+        storage_options: for the fsspec filesystem.
         auth_enabled, tls_enabled, disable_cert_verification: accepted as in `pravega_client`, and without effect, as
             there is no broker: access and encryption are up to the storage.
 
@@ -163,6 +166,7 @@ class StreamManager:
         create: bool | None = None,
         salvage: bool = False,
         unrecorded: bool = False,
+        settings: Settings | Mapping[str, Any] | str | None = None,
         **storage_options: Any,
     ) -> None:
         place = os.fspath(root) or controller_uri
@@ -173,10 +177,10 @@ class StreamManager:
             )
         if auth_enabled or tls_enabled or disable_cert_verification:
             logger.warning("auth_enabled, tls_enabled and disable_cert_verification have no effect: see StreamManager")
-        archive = {"salvage": salvage, "unrecorded": unrecorded}
-        self._begin(
-            None, lambda **how: opened_root(place, storage_options, wal=wal, **archive, **how)
-        )  # its repr shows no option
+        chosen: dict[str, Any] = {"wal": wal, "salvage": salvage, "unrecorded": unrecorded}
+        chosen["settings"] = parse_settings(settings or {})
+        # A lambda, because its repr shows no option.
+        self._begin(None, lambda **how: opened_root(place, storage_options, **chosen, **how))
         try:
             self._opened(create=bool(create))
         except RootNotFound as missing:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from engine.root import MAX_SECONDS
+from engine.settings import MAX_SECONDS
 from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.quantities import (
     DURATIONS,
@@ -129,12 +129,13 @@ class SecondsType(_ParsedType):
 
 
 def seconds_option(
-    flag: str, default: float, text: str, name: str | None = None, *, min_open: bool = False
+    flag: str, default: float | None, text: str, name: str | None = None, *, min_open: bool = False
 ) -> Callable[[Command], Command]:
     """An option of a duration in seconds. text: its help. name: of the parameter, if it is not that of the flag."""
     names = (flag,) if name is None else (flag, name)
     kind = SecondsType(min_open=min_open)
-    return click.option(*names, type=kind, default=duration_text(default), show_default=True, help=text)
+    told = None if default is None else duration_text(default)
+    return click.option(*names, type=kind, default=told, show_default=True, help=text)
 
 
 class MillisecondsType(_ParsedType):
@@ -278,6 +279,23 @@ def yes_option(command: Command) -> Command:
 def change_options(command: Command) -> Command:
     """Add --yes, without which a command changes nothing, and --dry-run, which makes that a success."""
     return click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")(yes_option(command))
+
+
+def settings_option(command: Command) -> Command:
+    """Add --setting, for settings of the process and of a new root, as `settings`."""
+
+    def parsed(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, object]:
+        from pravega_spark.settings import parse_settings
+
+        try:
+            return parse_settings(",".join(given), "--setting")
+        except ValueError as error:
+            raise click.BadParameter(str(error).removeprefix("--setting: "), context, parameter) from None
+
+    text = "Setting of this process, or of a new root, as cache_bytes=256MiB. Repeatable."
+    return click.option("--setting", "settings", metavar="NAME=VALUE", multiple=True, callback=parsed, help=text)(
+        command
+    )
 
 
 def storage_option(flag: str, filesystem: str, name: str = "options") -> Callable[[Command], Command]:

@@ -30,13 +30,12 @@ def open_root_of(options: SourceOptions, access: Access) -> Root:
     A write creates it if it does not exist and its folder or bucket is empty, unless an option forbids it. A read never
     creates a root.
     """
-    location = options.root, options.storage, options.wal
     try:
-        root = open_root(*location, salvage=options.salvage, unrecorded=options.unrecorded)
+        root = open_root(**options.opening)
     except RootNotFound as missing:
         if access != "write" or not (options.allow_create_scope and options.allow_create_stream):
             raise
-        root = open_root(*location, create=True, salvage=options.salvage, unrecorded=options.unrecorded)
+        root = open_root(**options.opening, create=True)
         if not misspelled(missing.root, missing.similar):  # else creating the root has logged it
             log.warning(
                 "There was no root of streams in %s, so this write created one. Check that this is the URL "

@@ -143,6 +143,13 @@ OPTIONS: tuple[Option, ...] = (
         RANGES,
     ),
     Option(
+        "settings",
+        "string",
+        "Settings of the driver and the tasks, and of a root that this write creates, as `cache_bytes=256MiB, "
+        "flush_seconds=60s`. docs/settings.md lists them.",
+        EVERYWHERE,
+    ),
+    Option(
         "storage.<name>",
         "string",
         "Passed to the fsspec filesystem as <name>; a value that is valid JSON is parsed. Never shown in plans, logs "

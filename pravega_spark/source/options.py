@@ -20,6 +20,7 @@ from chunkstore import StorageRefused
 from chunkstore.urls import check_url, redact
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.quantities import parse_time, time_text
+from pravega_spark.settings import parse_settings
 from pravega_spark.source.multi_stream import (
     checked_names,
     checked_pattern,
@@ -69,6 +70,7 @@ class SourceOptions:
     stream_pattern: str | None
     storage: dict[str, Any] = field(repr=False, hash=False)
     wal: str | None
+    settings: tuple[tuple[str, Any], ...]
     start_stream_cut: str | None
     end_stream_cut: str | None
     starting_timestamp: int | None
@@ -148,6 +150,7 @@ class SourceOptions:
             stream_pattern=pattern,
             storage=given.storage,
             wal=None if wal is None else _folder("wal", wal),
+            settings=tuple(parse_settings(given.text("settings") or "", "Option 'settings'").items()),
             start_stream_cut=start,
             end_stream_cut=end,
             starting_timestamp=starting,
@@ -172,6 +175,18 @@ class SourceOptions:
         if warn:
             given.warn_of_unknown()
         return parsed if parsed.is_multi_stream else parsed.of_stream(stream)
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """The arguments of `open_root` for the root of these options."""
+        return {
+            "url": self.root,
+            "storage_options": self.storage,
+            "wal": self.wal,
+            "salvage": self.salvage,
+            "unrecorded": self.unrecorded,
+            "settings": dict(self.settings),
+        }
 
     @property
     def is_multi_stream(self) -> bool:

@@ -148,7 +148,7 @@ def read_partition(
     """The rows of a partition; columns: None for those of the options. values: those that are decoded from events."""
     if not isinstance(partition, SlicePartition):
         return  # the plan has no partitions, so Spark passes one of its own
-    root = open_root(options.root, options.storage, options.wal, salvage=options.salvage, unrecorded=options.unrecorded)
+    root = open_root(**options.opening)
     wanted = _columns(options, columns)
     stored = {name: nullable for name, nullable in wanted.items() if name != "routing_key"}
     for stream, slices in partition.by_stream():

@@ -118,7 +118,7 @@ class _Writer:
         query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         refuse_sealed = partial(self._refuse_sealed, context=context)
         router = Router(options, self._planned, refuse_sealed)
-        chunks = open_root(options.root, options.storage, options.wal).stores.chunks
+        chunks = open_root(**options.opening).stores.chunks
         collector = Collector(chunks, options.scope, router, self._is_idempotent())
         check_sealed = self._sealed  # only a task always knows whether it is a replay
         try:

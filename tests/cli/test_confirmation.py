@@ -47,6 +47,7 @@ CALLS = {
         ["sc/readers", "reader"],
         "would take reader reader of reader group sc/readers offline, with seg",
     ),
+    "root set": (["--max-segments", "7"], "This would change root "),
     "kvt delete": (["sc/prices"], "would delete key-value table sc/prices with all of its entries."),
     "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
     "container recover": (["NUMBER", "--force"], "from the recovery point of flush cycle 1, begun "),

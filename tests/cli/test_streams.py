@@ -83,6 +83,7 @@ ROOT = {
 SCHEMAS: dict[str, Mapping[str, Any]] = {
     "root create": {"root": ROOT},
     "root describe": {"root": ROOT},
+    "root set": {"root": ROOT},
     "status": {
         "root": str,
         "time": str,
@@ -428,6 +429,7 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     made = did("root create", "--grace-seconds", "100")
     assert made["root"]["containers"] == 4 and made["root"]["grace_seconds"] == 100
     assert did("root describe") == made
+    assert did("root set", "--max-segments", "500", "--yes")["root"]["max_segments"] == 500
     assert did("scope create", "sc")["created"]
     assert not did("scope create", "sc")["created"]
     did("scope create", "empty")
@@ -946,6 +948,7 @@ def test_commands_without_a_root() -> None:
     for name in commands(cli):
         arguments = {"scope create": ["x"], "scope delete": ["x"], "segment describe": ["x"], "segment chunks": ["x"]}
         extra = arguments.get(name) or {
+            "root set": ["--max-segments", "5"],
             "stream truncate": [S, "--at", "head"],
             "stream scale": [S, "--segments", "1"],
             "stream update": [S, "--no-tags"],

@@ -42,6 +42,9 @@ SAMPLES: dict[str, Sample] = {
     "stream_pattern": Sample(
         "a.*", "stream_pattern", "a.*", "(", "^Option 'stream_pattern' must be a regular expression"
     ),
+    "settings": Sample(
+        "flights=2", "settings", (("flights", 2),), "flight=2", "^Option 'settings': there is no setting 'flight'"
+    ),
     "storage.<name>": Sample('{"a": 1}', "storage", {"x": {"a": 1}}, "", "^Option 'storage.' needs a name"),
     "wal": Sample("/w", "wal", "/w", " ", "^'wal' is empty"),
     "start_stream_cut": Sample(

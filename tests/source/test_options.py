@@ -55,6 +55,7 @@ def test_defaults() -> None:
         stream_pattern=None,
         storage={},
         wal=None,
+        settings=(),
         start_stream_cut=None,
         end_stream_cut=None,
         starting_timestamp=None,

@@ -115,6 +115,22 @@ def a_storage_option_of_a_write_reaches_the_storage(lab: Lab, use: AnyUse) -> Ou
     return None
 
 
+@probe("settings", uses=READING)
+def settings_of_a_read(lab: Lab, use: AnyUse) -> Outcome:
+    lab.fill(3)
+    assert lab.count(use, settings="cache_bytes=1MiB") == 3
+    refused("'cash'", lambda: lab.count(use, settings="cash=1"))
+    return None
+
+
+@probe("settings", uses=WRITING)
+def settings_of_a_write(lab: Lab, use: AnyUse) -> Outcome:
+    lab.put_by(use, "a", settings="flush_frames=5")
+    refused("'cash'", lambda: lab.put_by(use, "b", settings="cash=1"))
+    assert lab.events() == ["a"]
+    return None
+
+
 @probe("wal", uses=READING)
 def the_log_is_read_elsewhere(lab: Lab, use: AnyUse) -> Outcome:
     lab.root.close()

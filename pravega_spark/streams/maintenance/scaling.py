@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.clocks import age
-from engine.root import MAX_SEGMENTS
+from engine.settings import MAX_SEGMENTS
 from pravega_spark.errors import InvalidScale, StreamSealed
 from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord
 from pravega_spark.streams.model.policies import ScalingPolicy
