@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chunkstore.tracing import record_span
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
@@ -55,7 +57,9 @@ class Measurement:
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         seconds = time.perf_counter() - self._started
-        self._layer.add(self._operation, seconds, self.bytes, failure.__name__ if failure is not None else None)
+        error = failure.__name__ if failure is not None else None
+        self._layer.add(self._operation, seconds, self.bytes, error)
+        record_span(self._layer.name, self._operation, seconds, self.bytes, error)
 
 
 class Metrics:
@@ -100,7 +104,7 @@ class Layer:
     """The operations of one part of the program. Made by `Metrics.layer`."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._numbers: dict[str, _Numbers] = {}
 
     def measure(self, operation: str) -> Measurement:
@@ -123,10 +127,10 @@ class Layer:
         """The metrics of this layer, as prometheus_client has them."""
         from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily
 
-        base = f"pravega_{self._name}"
-        taken = HistogramMetricFamily(f"{base}_seconds", f"Time taken by {self._name}", labels=["operation"])
-        moved = CounterMetricFamily(f"{base}_bytes", f"Bytes moved by {self._name}", labels=["operation"])
-        failed = CounterMetricFamily(f"{base}_failures", f"Failures of {self._name}", labels=["operation", "error"])
+        base = f"pravega_{self.name}"
+        taken = HistogramMetricFamily(f"{base}_seconds", f"Time taken by {self.name}", labels=["operation"])
+        moved = CounterMetricFamily(f"{base}_bytes", f"Bytes moved by {self.name}", labels=["operation"])
+        failed = CounterMetricFamily(f"{base}_failures", f"Failures of {self.name}", labels=["operation", "error"])
         bounds = [*map(str, _BUCKETS), "+Inf"]
         with _lock:
             for operation, numbers in sorted(self._numbers.items()):

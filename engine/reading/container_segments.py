@@ -6,9 +6,9 @@ What is not in memory is looked up in LTS. Every process reads the same from a s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from chunkstore import ObjectNotFound
-from chunkstore.metrics import default_metrics
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
 from engine.logs.durable_log import DurableLog
 from engine.reading.table_store import TableStore
@@ -18,9 +18,7 @@ from engine.state.state import State
 from engine.state.tables import ATTRIBUTES, METADATA, Entry, attribute_key, stored_attribute
 from engine.storage.cache import Cache
 from engine.storage.lookups import Lookups
-from engine.storage.object_reads import ObjectRange, Stores, fetch_through, plan
-
-_METRICS = default_metrics().layer("container")
+from engine.storage.object_reads import ObjectRange, Stores, fetch_through, measured, plan
 
 
 class ContainerSegments:
@@ -111,9 +109,7 @@ class ContainerSegments:
         while True:
             pieces = self.plan(segment, start, end)
             try:
-                with _METRICS.measure("read") as measurement:
-                    parts = fetch_through(self._stores, pieces, self._cache)
-                    measurement.bytes = sum(map(len, parts))
+                parts = measured(partial(fetch_through, self._stores, pieces, self._cache))
                 return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
             except (ObjectNotFound, DataCorruption) as error:
                 self._log.refresh()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from chunkstore import ObjectNotFound, Range, Store
 from chunkstore.checksums import BLOCK, WIDTH, first_bad_block
+from chunkstore.metrics import default_metrics
 from engine.errors import BadOffset, DataCorruption, SegmentTruncated
 from engine.logs.log import frame_path
 from engine.state.segments import Extent, Extents, FrameRef, Segment, StoredRef
 from engine.storage.cache import BlockKey, Cache
+
+_METRICS = default_metrics().layer("container")
 
 GAP = 64 << 10
 """Ranges of an object with gaps of up to this size are read by one request."""
@@ -84,6 +87,17 @@ def _piece(extent: Extent, container: int, skip: int, taken: int) -> ObjectRange
         path = frame_path(container, source.address)
         return ObjectRange(True, path, position + source.start, length, checksums, skip, taken)
     return ObjectRange(False, str(source), position, length, checksums, skip, taken)
+
+
+Parts = TypeVar("Parts", bound=Sequence[bytes | memoryview])
+
+
+def measured(read: Callable[[], Parts]) -> Parts:
+    """What `read` returns for a program that reads a segment, counted as a read of layer `container`."""
+    with _METRICS.measure("read") as measurement:
+        parts = read()
+        measurement.bytes = sum(map(len, parts))
+        return parts
 
 
 def fetch_through(stores: Stores, pieces: Sequence[ObjectRange], cache: Cache) -> list[bytes | memoryview]:

@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from chunkstore import ObjectNotFound
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound, SegmentTruncated
 from engine.ownership import Owner
 from engine.root import Root
-from engine.storage.object_reads import ObjectRange, fetch
+from engine.storage.object_reads import ObjectRange, fetch, measured
 from pravega_spark.errors import Closed, EventTooLarge, InvalidEventPointer, NoSuchEvent
 from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.model.events import HEADER_SIZE, event_header
@@ -72,8 +73,8 @@ class EventPayload:
         while True:
             try:
                 if end - start > WINDOW:
-                    return fetch_whole(self._stream.root.stores, pieces)[0]
-                parts = fetch(self._stream.root.stores, pieces)
+                    return measured(partial(fetch_whole, self._stream.root.stores, pieces))[0]
+                parts = measured(partial(fetch, self._stream.root.stores, pieces))
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             except (ObjectNotFound, DataCorruption) as error:
                 with self._lock:

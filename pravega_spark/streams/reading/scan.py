@@ -11,6 +11,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 from chunkstore import ObjectNotFound
 from chunkstore.checksums import BLOCK
 from engine.errors import DataCorruption, ObjectLost, SegmentNotFound
-from engine.storage.object_reads import ObjectRange, fetch, fetch_through
+from engine.storage.object_reads import ObjectRange, fetch, fetch_through, measured
 from pravega_spark.errors import TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent, decode, event_header
@@ -176,12 +177,14 @@ class SliceReader:
         stores, size = self._root.stores, step.end - step.start
         if self._cache is not None and size <= SHARED and all(piece.checksums for piece in step.pieces):
             cache = self._cache
-            return lambda: [memoryview(part) for part in fetch_through(stores, step.pieces, cache)]
-        if not step.large:
-            return pool.submit(fetch, stores, step.pieces, room.of(size)).result
-        if self._leaves_out(size):
-            return pool.submit(fetch, stores, between(step.pieces, 0, HEADER_SIZE)).result
-        return partial(fetch_whole, stores, step.pieces)
+            return partial(measured, lambda: [memoryview(part) for part in fetch_through(stores, step.pieces, cache)])
+        if step.large and not self._leaves_out(size):
+            return partial(measured, partial(fetch_whole, stores, step.pieces))
+        if step.large:
+            read = partial(fetch, stores, between(step.pieces, 0, HEADER_SIZE))
+        else:
+            read = partial(fetch, stores, step.pieces, room.of(size))
+        return pool.submit(copy_context().run, measured, read).result  # in the caller's context, for its spans
 
     def _leaves_out(self, size: int) -> bool:
         return self._wanted is not None and size - HEADER_SIZE > self._wanted
