@@ -67,10 +67,6 @@ def _streams(streams: tuple[StreamStatus, ...]) -> Iterator[Metric]:
     )
 
 
-def _last_event(status: StreamStatus) -> float | None:
-    return None if status.last_event is None else status.last_event / 1000
-
-
 def _consumers(consumers: tuple[ConsumerStatus, ...]) -> Iterator[Metric]:
     def gauge(name: str, meaning: str, value: Callable[[Lag], float]) -> Metric:
         samples = ((_consumer(each), value(each.lag)) for each in consumers if each.lag is not None)

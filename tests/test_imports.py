@@ -60,7 +60,7 @@ WINGS = {
         "client",
         "source",
         "console",
-        "picture_layout picture checks status status_texts status_document status_page status_metrics",
+        "picture_layout picture checks status status_texts status_document status_page status_metrics query_metrics",
         "serve",
         "jobs cli demo",
     ),
