@@ -34,6 +34,7 @@ from pravega_spark.cli import (
     stream_rebuild_index,
     stream_retention,
     stream_scale,
+    transaction,
     verify,
 )
 
@@ -41,6 +42,7 @@ GROUPS: Mapping[str, str] = {
     "root": "Create and describe roots, and change their settings.",
     "scope": "Create, list and delete scopes.",
     "stream": "Create, inspect, write, read, scale and delete streams.",
+    "transaction": "List and abort open transactions.",
     "group": "Show reader groups, move and delete them.",
     "kvt": "Create, read, update and delete key-value tables.",
     "container": "Inspect, flush, repair and recover containers.",
@@ -75,6 +77,12 @@ COMMANDS: tuple[tuple[str, click.Command, str], ...] = (
     ("stream lag", stream_cuts.lag, "stream lag examples/rides --checkpoint /data/checkpoints/rides"),
     ("stream unsubscribe", stream_retention.unsubscribe, "stream unsubscribe examples/rides query:billing --yes"),
     ("stream draw", stream_draw.draw, "stream draw examples/rides -o rides.svg"),
+    ("transaction list", transaction.list_, "transaction list --scope examples"),
+    (
+        "transaction abort",
+        transaction.abort,
+        "transaction abort examples/rides 42 --yes",
+    ),
     ("group list", group.list_, "group list examples"),
     ("group describe", group.describe, "group describe examples/billing --json"),
     ("group delete", group.delete, "group delete examples/billing --yes"),

@@ -47,6 +47,7 @@ CALLS = {
         ["sc/readers", "reader"],
         "would take reader reader of reader group sc/readers offline, with seg",
     ),
+    "transaction abort": ([S, "TRANSACTION"], "This would abort transaction "),
     "root set": (["--max-segments", "7"], "This would change root "),
     "kvt delete": (["sc/prices"], "would delete key-value table sc/prices with all of its entries."),
     "container repair": (["NUMBER", "ADDRESS"], "of container NUMBER: all of it, and the frames that depend on it."),
@@ -93,6 +94,7 @@ READING = {
     "stream cuts": [S],
     "stream lag": [S, "--from", "head"],
     "stream draw": [S, "-o", "PICTURE"],
+    "transaction list": [],
     "group list": [],
     "group describe": ["sc/readers"],
     "kvt list": [],
@@ -123,6 +125,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         group = manager.create_reader_group("readers", "sc", "one")
         group.entry.change(lambda state: state.joined("reader", "token"))  # of a process that was killed
         manager.create_key_value_table("sc", "prices", KeyValueTableConfiguration(1, 4))
+        manager.create_transaction_writer("sc", "one").begin_txn("1h")
         with manager.create_writer("sc", "one") as writer:
             writer.write_events(["a", "b", "c"])
     run("stream", "create", "sc/kept", "--retain-size", "10", root=url)
@@ -168,6 +171,9 @@ def test_each_command_that_changes_what_is_stored_wants_yes_or_has_a_reason(root
 def test_what_would_go_is_shown(root: str, tmp_path: Path, words: str) -> None:
     given, told = CALLS[words]
     named = {"NUMBER": str(number_of(root))}
+    if "TRANSACTION" in given:
+        (opened,) = document("transaction", "list", root=root)["transactions"]
+        named["TRANSACTION"] = opened["transaction"]
     if "SOURCE" in given:
         named["SOURCE"] = str(laid_out(case(CHUNKED).objects, tmp_path))
     if "ADDRESS" in given:

@@ -51,6 +51,7 @@ REFUSED = {
     "group reset": ["none/readers", "sc/none", "read/readers --to nonsense", "read/readers --checkpoint none"],
     "group offline": ["none/readers reader", "sc/none reader", "read/readers reader", "read/readers"],
     "kvt delete": ["none/prices", "sc/none", "sc"],
+    "transaction abort": ["sc/none 0", "sc/one 0", "sc/one nonsense", "sc/one"],
     "root set": ["", "--max-segments 0", "--garbage-delay-seconds -1", "--transient-idle-seconds 0"],
     "container repair": ["NUMBER 0", "NUMBER 999", "OTHER 0", "7 0", "NUMBER nonsense", "NUMBER 0 --root LOST"],
     "container recover": [
@@ -85,6 +86,7 @@ SOUND = {
     "group offline": "demo/readers reader",
     "kvt delete": "demo/kvt",
     "root set": "--max-segments 7",
+    "transaction abort": "demo/txns 0",
     "container repair": "0 0",
     "container recover": "0 --force",
     "gc": "--older-than 0",

@@ -66,6 +66,7 @@ def texts(root: str, *arguments: str) -> list[str]:
 
 CUT = {"cut": str, "positions": {str: int}}
 HELD = {"stream": str, "id": int, "segment": str, "offset": int}
+OPENED = {"stream": str, "transaction": str, "status": str, "began": str, "timeout": str, "bytes": int}
 EVENT = {"event": str | None, "base64": str | None, "segment_id": int, "offset": int}
 ROW = {"stream": str, "segments": int, "events": int, "bytes": int, "sealed": bool}
 COPIED = [{"number": int, "cycle": int, "time": str, "sequence": int, "objects": int, "copied": int, "bytes": int}]
@@ -230,6 +231,8 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     },
     "backup": {"backup": COPIED, "place": str},
     "restore": {"restored": COPIED, "place": str},
+    "transaction list": {"transactions": [OPENED]},
+    "transaction abort": {"aborted": OPENED},
     "group list": {"groups": [{"group": str}]},
     "group describe": {
         "group": str,
@@ -475,6 +478,9 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with StreamManager(url) as manager:
         scope, stream = S.split("/")
         manager.create_reader_group("readers", scope, stream).create_reader("one")
+        opened = manager.create_transaction_writer(scope, stream).begin_txn().get_txn_id()
+        did("transaction list")
+        did("transaction abort", S, str(opened), "--yes")
         did("group describe", "sc/readers")
         did("group offline", "sc/readers", "one", "--yes")
         did("group reset", "sc/readers", "--yes")
@@ -961,6 +967,7 @@ def test_commands_without_a_root() -> None:
             "backup": ["x"],
             "restore": ["x"],
             "import": ["x"],
+            "transaction abort": [S, "0"],
             "group describe": ["sc/readers"],
             "group delete": ["sc/readers"],
             "group reset": ["sc/readers"],
