@@ -37,7 +37,7 @@ def _route(operation: Operation, service: Service, work: Work) -> Route:
             call = Call(path, query, await _body(operation, service, request))
             return await respond(work, await work.run(operation.handler, service, call))
         except Exception as error:
-            return await respond(work, failure(error))
+            return await respond(work, failure(error, operation.changes))
 
     return Route(operation.path, answer, methods=[operation.method], name=operation.name)
 
