@@ -9,12 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from engine.root import Root
+from engine.settings import Settings
 from pravega_spark import StreamManager
+from pravega_spark.streams.maintenance.lease import maintenance_record
 from tests.cli.test_cli import run
 
 TOKEN = "a-token-for-tests-only"
@@ -35,6 +39,7 @@ def folder(tmp_path: Path) -> str:
         (["--allow-changes"], "--allow-changes needs a token"),
         (["--host", "0.0.0.0"], "--host 0.0.0.0 needs a token"),
         (["--tls-key", "KEY"], "--tls-certificate"),
+        (["--maintain-every", "1h"], "--maintain"),
         (["--token-file", "none"], "does not exist"),
         (["--port", "70000"], "70000"),
     ],
@@ -81,3 +86,23 @@ def test_it_serves_until_interrupted_and_shows_no_token(folder: str, tmp_path: P
         assert process.wait(60) == 0 and TOKEN not in shown and "Traceback" not in shown
     with StreamManager(folder) as manager:
         assert manager.list_scope() == ["new", "sc"]
+
+
+@pytest.mark.processes
+def test_it_maintains_the_root_meanwhile(folder: str) -> None:
+    with StreamManager.over(Root.open(folder, settings=Settings(maintenance=False))) as manager:
+        manager.create_stream("sc", "one")
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_event("waits to be flushed", "k")
+    program = [sys.executable, "-m", "pravega_spark.cli", "--root", folder, "--json", "serve", "--port", "0"]
+    with subprocess.Popen([*program, "--maintain"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        started = json.loads(process.stdout.readline())
+        assert started["maintain"] is True and started["changes"] is False
+        root = Root.open(folder, settings=Settings(maintenance=False))
+        while maintenance_record(root).run is None:
+            time.sleep(0.05)
+            root.container(0).refresh()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert sum(root.container(number).refresh().logged_bytes for number in range(root.config.containers)) == 0
