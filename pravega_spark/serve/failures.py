@@ -13,8 +13,10 @@ from chunkstore.errors import DeclaredError, ObjectReadOnly, StorageError, Stora
 from engine.errors import ContainerOffline, DataCorruption, OutcomeUnknown, Rejected, RootNotFound, Throttled
 from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.errors import (
+    ConditionalTableUpdateFailed,
     EventTooLarge,
     KeyValueTableNotFound,
+    KeyValueTableRecreated,
     NoSuchEvent,
     ReplayChanged,
     ScopeNotEmpty,
@@ -43,6 +45,8 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (NoSuchEvent, 404),
     (ScopeNotEmpty, 412),
     (StreamNotSealed, 412),
+    (ConditionalTableUpdateFailed, 412),
+    (KeyValueTableRecreated, 409),
     (StreamSealed, 409),
     (ReplayChanged, 409),
     (WritesLost, 409),

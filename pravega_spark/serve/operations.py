@@ -54,6 +54,7 @@ class Operation(NamedTuple):
 
 _NATURAL: Schema = {"type": "integer", "format": "int64", "minimum": 0, "maximum": INT64}
 _TIME: Schema = {"type": "string", "minLength": 1, "maxLength": 100}
+_KEY: Schema = {"type": "string", "maxLength": 20_000}
 _FORMAT: Schema = {"type": "string", "enum": list(FORMATS)}
 
 
@@ -68,10 +69,12 @@ _STREAM = f"{_STREAMS}/{{streamName}}"
 _GROUPS = f"{_SCOPE}/readergroups"
 _GROUP = f"{_GROUPS}/{{readerGroupName}}"
 _TABLES = f"{_SCOPE}/keyvaluetables"
+_TABLE = f"{_TABLES}/{{keyValueTableName}}"
 _HEALTH = "/v1/health"
 
 _NO_SCOPE, _NO_STREAM = "Scope not found", "Scope or stream not found"
 _NO_GROUP = "Scope or reader group not found"
+_NO_TABLE, _BAD_VERSION = "Scope or key-value table not found", "The entry has another version"
 _FORM = Parameter("format", _FORMAT, "How payloads are shown.", default="base64")
 
 
@@ -277,13 +280,57 @@ OPERATIONS: tuple[Operation, ...] = (
         "KeyValueTablesList",
     ),
     Operation(
+        "POST",
+        _TABLES,
+        "createKeyValueTable",
+        tables.create_table,
+        {201: "Created", 404: _NO_SCOPE, 409: "Key-value table exists already"},
+        "KeyValueTable",
+        "CreateKeyValueTableRequest",
+    ),
+    Operation(
         "GET",
-        f"{_TABLES}/{{keyValueTableName}}/entries",
+        _TABLE,
+        "getKeyValueTable",
+        tables.get_table,
+        {200: "The key-value table", 404: _NO_TABLE},
+        "KeyValueTable",
+    ),
+    Operation("DELETE", _TABLE, "deleteKeyValueTable", tables.delete_table, {204: "Deleted", 404: _NO_TABLE}),
+    Operation(
+        "GET",
+        f"{_TABLE}/entries",
         "readKeyValueTable",
         tables.table_entries,
-        {200: "Entries", 404: "Scope or key-value table not found"},
+        {200: "Entries", 404: _NO_TABLE},
         "KeyValueTableEntries",
-        query=(Parameter("limit", _up_to(1, 10_000), "How many.", default=100),),
+        query=(
+            Parameter("primaryKey", _KEY, "Those of this primary key, in base64."),
+            Parameter("afterPrimaryKey", _KEY, "Those behind this key, in base64."),
+            Parameter("afterSecondaryKey", _KEY, "Its secondary key."),
+            Parameter("limit", _up_to(1, 10_000), "How many.", default=100),
+        ),
+    ),
+    Operation(
+        "PUT",
+        f"{_TABLE}/entries",
+        "putEntry",
+        tables.put_entry,
+        {200: "Put", 404: _NO_TABLE, 409: "Another table has its name now", 412: _BAD_VERSION},
+        "EntryVersion",
+        "PutEntryRequest",
+    ),
+    Operation(
+        "DELETE",
+        f"{_TABLE}/entries",
+        "removeEntry",
+        tables.remove_entry,
+        {204: "Removed", 404: _NO_TABLE, 409: "Another table has its name now", 412: _BAD_VERSION},
+        query=(
+            Parameter("primaryKey", _KEY, "Its primary key, in base64.", required=True),
+            Parameter("secondaryKey", _KEY, "Its secondary key, in base64."),
+            Parameter("version", _TIME, "The version that it must have."),
+        ),
     ),
     Operation("GET", "/v1/status", "getRootStatus", reports.get_root_status, {200: "The status"}, "Status"),
     Operation("GET", "/health", "probe", health.probe, {200: "Ready", 503: "Not ready"}, "HealthResult"),

@@ -18,6 +18,7 @@ _LONGEST = 60  # characters of a value in a message
 
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[A-Za-z0-9.-]+$"}
 POSITION: Schema = {"type": "string", "minLength": 1, "maxLength": 100_000}
+BASE64: Schema = {"type": "string", "description": "In base64."}
 FORMATS = ("base64", "text", "json", "hex")
 
 
@@ -217,18 +218,63 @@ DEFINITIONS: Mapping[str, Schema] = {
     "KeyValueTablesList": _object(
         {"keyValueTables": _list(_object({"keyValueTableName": _STRING}, "keyValueTableName"))}, "keyValueTables"
     ),
+    "KeyValueTable": _object(
+        {
+            "scopeName": _STRING,
+            "keyValueTableName": _STRING,
+            "partitionCount": _LONG,
+            "primaryKeyLength": _LONG,
+            "secondaryKeyLength": _LONG,
+            "rolloverSizeBytes": _LONG,
+            "created": {**_LONG, "description": "Milliseconds since 1970."},
+            "entries": _LONG,
+        },
+        "scopeName",
+        "keyValueTableName",
+        "primaryKeyLength",
+        "secondaryKeyLength",
+    ),
+    "CreateKeyValueTableRequest": _object(
+        {
+            "keyValueTableName": {**NAME, "maxLength": 250},
+            "partitionCount": {**_INT, "minimum": 1, "default": 1},
+            "primaryKeyLength": {**_INT, "minimum": 1},
+            "secondaryKeyLength": _INT,
+            "rolloverSizeBytes": _NATURAL,
+        },
+        "keyValueTableName",
+        "primaryKeyLength",
+        closed=True,
+    ),
     "KeyValueTableEntries": _object(
         {
             "entries": _list(
                 _object(
-                    {"primaryKey": _STRING, "secondaryKey": _STRING, "value": _STRING, "version": _LONG},
+                    {"primaryKey": BASE64, "secondaryKey": BASE64, "value": BASE64, "version": _STRING},
                     "primaryKey",
                     "value",
+                    "version",
                 )
             )
         },
         "entries",
     ),
+    "PutEntryRequest": _object(
+        {
+            "primaryKey": BASE64,
+            "secondaryKey": BASE64,
+            "value": BASE64,
+            "version": {
+                "type": "string",
+                "maxLength": 100,
+                "description": "The version that the entry must have; empty: there must be no entry of this key.",
+            },
+        },
+        "primaryKey",
+        "value",
+        closed=True,
+    ),
+    "EntryVersion": _object({"version": _STRING}, "version"),
     "Status": {"type": "object", "description": "As `pravega-spark --json status` prints it."},
     "Document": {"type": "object", "description": "This document."},
 }

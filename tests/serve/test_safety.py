@@ -57,7 +57,7 @@ def reading(manager: StreamManager) -> Iterator[Served]:
 
 
 def test_nothing_is_changed_by_default(reading: Served) -> None:
-    assert len(CHANGING) == 9
+    assert len(CHANGING) == 13
     before = everything(reading.manager)
     for operation in CHANGING:
         refused = send(reading, operation, BEARER)
