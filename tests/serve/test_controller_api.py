@@ -234,7 +234,7 @@ TABLES = "/v1/scopes/sc/keyvaluetables"
 
 
 def test_key_value_tables(server: Served) -> None:
-    assert server.get(TABLES).json == {"keyValueTables": []}
+    assert server.get(TABLES).json == {"keyValueTables": [{"keyValueTableName": "prices"}]}
     assert server.get("/v1/scopes/none/keyvaluetables").status == 404
     wanted = {"keyValueTableName": "kvt", "partitionCount": 2, "primaryKeyLength": 2, "secondaryKeyLength": 1}
     made = server.change("POST", TABLES, wanted)
@@ -242,7 +242,7 @@ def test_key_value_tables(server: Served) -> None:
     assert server.change("POST", TABLES, wanted).status == 409
     assert server.change("POST", "/v1/scopes/none/keyvaluetables", wanted).status == 404
     assert server.change("POST", TABLES, {**wanted, "keyValueTableName": "b", "primaryKeyLength": 9**9}).status == 400
-    assert server.get(TABLES).json == {"keyValueTables": [{"keyValueTableName": "kvt"}]}
+    assert server.get(TABLES).json == {"keyValueTables": [{"keyValueTableName": "kvt"}, {"keyValueTableName": "prices"}]}
     assert server.get(f"{TABLES}/kvt").json == made.json
     assert server.change("DELETE", f"{TABLES}/kvt").status == 204
     for method, path in (("DELETE", ""), ("GET", ""), ("GET", "/entries")):

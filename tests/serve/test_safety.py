@@ -29,13 +29,16 @@ BODIES: Mapping[str, Any] = {
     "StreamState": {"streamState": "SEALED"},
     "TruncateRequest": {"streamCut": "tail"},
     "WriteEventsRequest": {"events": [{"data": "x"}]},
+    "CreateKeyValueTableRequest": {"keyValueTableName": "new", "primaryKeyLength": 2},
+    "PutEntryRequest": {"primaryKey": "YWI=", "value": "YWI="},
     "": None,
 }
 
 
 def send(server: Served, operation: Operation, headers: Mapping[str, str]) -> Any:
     """A request that would change something."""
-    path = operation.path.format(scopeName="sc", streamName="one", readerGroupName="rg")
+    path = operation.path.format(scopeName="sc", streamName="one", readerGroupName="rg", keyValueTableName="prices")
+    path += "?primaryKey=YWI%3D" if operation.name == "removeEntry" else ""
     body = BODIES[operation.body]
     return server.request(operation.method, path, body and json.dumps(body).encode(), {**JSON, **headers})
 
@@ -43,7 +46,8 @@ def send(server: Served, operation: Operation, headers: Mapping[str, str]) -> An
 def everything(manager: StreamManager) -> Any:
     """What the requests above would change."""
     streams = {name: manager.stream_info("sc", name) for name in manager.list_stream("sc")}
-    return manager.list_scope(), streams, manager.get_stream_tags("sc", "one"), manager.list_reader_group("sc")
+    tables = manager.list_key_value_table("sc"), list(manager.key_value_table("sc", "prices").entries())
+    return manager.list_scope(), streams, manager.get_stream_tags("sc", "one"), manager.list_reader_group("sc"), tables
 
 
 @pytest.fixture
