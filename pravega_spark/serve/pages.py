@@ -30,7 +30,7 @@ STYLE_HASHES = (f"sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest
 """For the policy of content: the style inside pictures."""
 
 _STATIC = {"serve.css": "text/css", "serve.js": "text/javascript"}
-_KEPT = ("filter", "page", "even")  # of a page's query: what its parts depend on
+_KEPT = ("filter", "sort", "page", "even")  # of a page's query: what its parts depend on
 _HTML = "text/html"
 
 

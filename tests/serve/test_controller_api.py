@@ -242,7 +242,9 @@ def test_key_value_tables(server: Served) -> None:
     assert server.change("POST", TABLES, wanted).status == 409
     assert server.change("POST", "/v1/scopes/none/keyvaluetables", wanted).status == 404
     assert server.change("POST", TABLES, {**wanted, "keyValueTableName": "b", "primaryKeyLength": 9**9}).status == 400
-    assert server.get(TABLES).json == {"keyValueTables": [{"keyValueTableName": "kvt"}, {"keyValueTableName": "prices"}]}
+    assert server.get(TABLES).json == {
+        "keyValueTables": [{"keyValueTableName": "kvt"}, {"keyValueTableName": "prices"}]
+    }
     assert server.get(f"{TABLES}/kvt").json == made.json
     assert server.change("DELETE", f"{TABLES}/kvt").status == 204
     for method, path in (("DELETE", ""), ("GET", ""), ("GET", "/entries")):
