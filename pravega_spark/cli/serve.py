@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,11 @@ def serve(
         raise Refused(str(error)) from None
     try:
         server = Server(application(session.manager, settings), settings, host, port, tls_certificate, tls_key)
+    except ssl.SSLError as error:
+        raise Refused(
+            f"the files of --tls-certificate and --tls-key are no certificate with its key: {error.reason or error}. "
+            "Give both in PEM, and the key of this certificate"
+        ) from None
     except OSError as error:
         raise Refused(f"{host}:{port} cannot be bound: {error.strerror or error}. Give another --port.") from None
     can = "changes are allowed with the token" if allow_changes else "read-only"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pravega_spark.serve import events, groups, health, reports, scopes, streams, tables
 from pravega_spark.serve.replies import BYTES, JSON, PROMETHEUS, Answer, Call
-from pravega_spark.serve.schemas import FORMATS, INT64, NAME, POSITION, Schema
+from pravega_spark.serve.schemas import FORMATS, INT64, KEY, NAME, POSITION, Schema
 from pravega_spark.serve.service import Service
 
 Handler = Callable[[Service, Call], Answer]
@@ -54,7 +54,6 @@ class Operation(NamedTuple):
 
 _NATURAL: Schema = {"type": "integer", "format": "int64", "minimum": 0, "maximum": INT64}
 _TIME: Schema = {"type": "string", "minLength": 1, "maxLength": 100}
-_KEY: Schema = {"type": "string", "maxLength": 20_000}
 _FORMAT: Schema = {"type": "string", "enum": list(FORMATS)}
 
 
@@ -305,9 +304,9 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: "Entries", 404: _NO_TABLE},
         "KeyValueTableEntries",
         query=(
-            Parameter("primaryKey", _KEY, "Those of this primary key, in base64."),
-            Parameter("afterPrimaryKey", _KEY, "Those behind this key, in base64."),
-            Parameter("afterSecondaryKey", _KEY, "Its secondary key."),
+            Parameter("primaryKey", KEY, "Those of this primary key, in base64."),
+            Parameter("afterPrimaryKey", KEY, "Those behind this key, in base64."),
+            Parameter("afterSecondaryKey", KEY, "Its secondary key."),
             Parameter("limit", _up_to(1, 10_000), "How many.", default=100),
         ),
     ),
@@ -327,8 +326,8 @@ OPERATIONS: tuple[Operation, ...] = (
         tables.remove_entry,
         {204: "Removed", 404: _NO_TABLE, 409: "Another table has its name now", 412: _BAD_VERSION},
         query=(
-            Parameter("primaryKey", _KEY, "Its primary key, in base64.", required=True),
-            Parameter("secondaryKey", _KEY, "Its secondary key, in base64."),
+            Parameter("primaryKey", KEY, "Its primary key, in base64.", required=True),
+            Parameter("secondaryKey", KEY, "Its secondary key, in base64."),
             Parameter("version", _TIME, "The version that it must have."),
         ),
     ),

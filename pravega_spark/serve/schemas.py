@@ -17,8 +17,9 @@ INT64 = 2**63 - 1
 _LONGEST = 60  # characters of a value in a message
 
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[A-Za-z0-9.-]+$"}
-POSITION: Schema = {"type": "string", "minLength": 1, "maxLength": 100_000}
+POSITION: Schema = {"type": "string", "minLength": 1, "maxLength": 32_000, "pattern": "^[ -~]+$"}  # it fits into a head
 BASE64: Schema = {"type": "string", "description": "In base64."}
+KEY: Schema = {"type": "string", "maxLength": 400, "pattern": "^[A-Za-z0-9+/=]*$", "description": "In base64."}
 FORMATS = ("base64", "text", "json", "hex")
 
 
@@ -50,6 +51,7 @@ _UNUSED: Schema = {  # Pravega's documentation shows `{}` for these
     "anyOf": [_NATURAL, _object({}, closed=True)],
     "description": "Accepted as Pravega has it, and without effect; an answer with the header Warning says so.",
 }
+_CUT: Schema = {"type": "string", "minLength": 1, "maxLength": 500_000}  # in a body
 _TAGS: Schema = {
     "anyOf": [_list({"type": "string", "maxLength": 256}, maxItems=128), _object({}, closed=True)],
 }
@@ -157,7 +159,9 @@ DEFINITIONS: Mapping[str, Schema] = {
         "streamCut",
         "positions",
     ),
-    "TruncateRequest": _object({"streamCut": POSITION}, "streamCut", closed=True),
+    "TruncateRequest": _object(
+        {"streamCut": {"type": "string", "minLength": 1, "maxLength": 500_000}}, "streamCut", closed=True
+    ),
     "StreamInfo": _object(
         {
             "scopeName": _STRING,
@@ -329,7 +333,7 @@ def _check_text(schema: Schema, value: str, where: str) -> None:
     if len(value) < schema.get("minLength", 0):
         raise Unfit(f"{where} is empty: give a value")
     if "pattern" in schema and not re.fullmatch(schema["pattern"].strip("^$"), value):
-        raise Unfit(f"{where} has characters that names do not have: use a to z, A to Z, digits, '.' and '-' only")
+        raise Unfit(f"{where} has characters that it cannot have: use {_CHARACTERS[schema['pattern']]} only")
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
         raise Unfit(f"{where} has half a character (a lone surrogate): send text that is whole")
 
@@ -355,6 +359,11 @@ def _check_range(schema: Schema, value: float, where: str) -> None:
         )
 
 
+_CHARACTERS = {
+    NAME["pattern"]: "a to z, A to Z, digits, '.' and '-'",
+    POSITION["pattern"]: "printable characters of ASCII",
+    KEY["pattern"]: "those of base64",
+}
 _ARTICLES = {
     "string": "a text",
     "integer": "a whole number",

@@ -231,7 +231,8 @@ def test_an_unknown_path_or_method(server: Served) -> None:
     assert server.get("/v1/scopes/").status == 404
     for method in ("PATCH", "TRACE", "DELETE"):
         assert server.change(method, "/v1/scopes").status == 405
-    assert server.request("OPTIONS", "/v1/scopes").status == 405
+    refused = server.request("OPTIONS", "/v1/scopes")
+    assert refused.status == 405 and set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     assert server.request("HEAD", "/v1/scopes").status == 200
 
 
@@ -263,6 +264,25 @@ def test_a_body_that_is_too_large_is_not_read(manager: StreamManager) -> None:
         ignored = raw_request(server, "GET /ping HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n")
         assert ignored.startswith(b"HTTP/1.1 200 ")
         assert server.change("POST", "/v1/scopes", {"scopeName": "new"}).status == 201
+
+
+def test_a_small_body_that_is_refused_costs_no_connection(server: Served) -> None:
+    """A client that still sends would lose the answer with the connection."""
+    head = f"{HEAD}Content-Length: 20000\r\n\r\n".replace(TOKEN, "wrong")
+    with closing(socket.create_connection(("127.0.0.1", server.port), 30)) as raw:
+        raw.sendall(head.encode() + b" " * 10_000)
+        while not server.under_way():
+            pass
+        raw.sendall(b" " * 10_000 + b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answers = raw.makefile("rb").read()
+    assert answers.startswith(b"HTTP/1.1 401 ") and b"HTTP/1.1 200 " in answers
+
+
+def test_queries_with_the_longest_positions_arrive(server: Served) -> None:
+    longest, longer = "%20" * 32_000, "%20" * 32_001
+    for query, problem in ((f"from={longest}&to={longest}", "is no place"), (f"from={longer}", "32000 characters")):
+        refused = server.get(f"/v1/scopes/sc/streams/one/events?{query}")
+        assert refused.status == 400 and problem in refused.json["message"]
 
 
 @pytest.mark.parametrize(
