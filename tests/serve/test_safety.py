@@ -280,7 +280,7 @@ def test_a_small_body_that_is_refused_costs_no_connection(server: Served) -> Non
 
 def test_queries_with_the_longest_positions_arrive(server: Served) -> None:
     longest, longer = "%20" * 32_000, "%20" * 32_001
-    for query, problem in ((f"from={longest}&to={longest}", "is no place"), (f"from={longer}", "32000 characters")):
+    for query, problem in ((f"from={longest}&to={longest}", "is no place"), (f"from={longer}", "32001 characters")):
         refused = server.get(f"/v1/scopes/sc/streams/one/events?{query}")
         assert refused.status == 400 and problem in refused.json["message"]
 
