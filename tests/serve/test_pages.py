@@ -20,6 +20,7 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
+from pravega_spark.serve.live import MOST_SUBJECTS
 from pravega_spark.serve.settings import ServeSettings
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.lease import MaintenanceLease, MaintenanceRun, Verification
@@ -276,6 +277,19 @@ def test_viewers_are_limited(manager: StreamManager) -> None:
         next(changes)
         refused = server.get("/live?view=/")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+
+
+def test_viewers_that_have_gone_leave_no_subject(manager: StreamManager) -> None:
+    for number in range(MOST_SUBJECTS):
+        manager.create_stream("sc", f"more-{number}")
+    with served(manager, ServeSettings(poll_seconds=0.05)) as server:
+        for number in range(MOST_SUBJECTS):
+            with watching(server, f"view=/streams/sc/more-{number}") as changes:
+                next(changes)
+        while server.under_way():  # until the server has noticed that the pages were closed
+            server.get("/ping")
+        with watching(server, "view=/streams/sc/one") as changes:
+            next(changes)
 
 
 def test_nobody_watching_costs_no_request(tmp_path: Path) -> None:
