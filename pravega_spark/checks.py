@@ -14,12 +14,14 @@ from engine.errors import DataCorruption
 from engine.root import Root
 from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.client.groups.state import GroupState
+from pravega_spark.streams.maintenance.lease import MaintenanceRecord
 from pravega_spark.streams.maintenance.subscribers import decode_subscriber
 from pravega_spark.streams.maintenance.verification import check_events, check_order, check_recorded, check_uploads
 from pravega_spark.streams.model.key_value_table import KeyValueTableRecord
 from pravega_spark.streams.model.stream_record import StreamRecord, decode_number, former_segments
 from pravega_spark.streams.model.system_tables import (
     KEY_VALUE_TABLES,
+    MAINTENANCE,
     NUMBERS,
     SCOPES,
     STREAMS,
@@ -43,6 +45,7 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
     TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),
     SUBSCRIBERS: lambda container, key, value, version: _check_subscriber(container, key, value),
     KEY_VALUE_TABLES: lambda container, key, value, version: _check_table(container, key, value),
+    MAINTENANCE: lambda container, key, value, version: _decoded(MaintenanceRecord.decode(value, key)),
     GROUPS: lambda container, key, value, version: _decoded(GroupState.decode(value, key)),
 }
 

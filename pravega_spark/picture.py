@@ -1,7 +1,8 @@
 """Renders a picture of a stream as SVG: its segments over time and keys, where they were split and merged, when events
 came, and where cuts and consumers are. Notebooks and browsers show it, with details of the part under the pointer.
 
-The picture needs no style sheet: its size, fonts and colours are attributes, which all renderers of SVG know.
+The picture needs no style sheet: its size, fonts and colours are attributes, which all renderers of SVG know. Its axis
+of time is an attribute too, by which the pages of `serve` find the time at a place.
 """
 
 from __future__ import annotations
@@ -184,11 +185,17 @@ class _Drawing:
         name = escape(title(self._timeline))
         opening = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="pravega-picture" viewBox="0 0 {_WIDTH} {height}" '
-            f'width="{_WIDTH}" height="{height}" font-family="sans-serif" font-size="11" role="img" '
-            f'aria-label="{name}"><style>{STYLE}</style>'
+            f'width="{_WIDTH}" height="{height}" data-axis="{self._knots()}" font-family="sans-serif" font-size="11" '
+            f'role="img" aria-label="{name}"><style>{STYLE}</style>'
             f'<rect width="{_WIDTH}" height="{height}" fill="white"/>{_HATCHES}'
         )
         return "\n".join([opening, *parts, "</svg>"])
+
+    def _knots(self) -> str:
+        """Where epochs begin and the picture ends, as `x:ms:epoch`: between these, time is linear in x."""
+        epochs = self._timeline.epochs
+        knots = [f"{self._x(created):.1f}:{created}:{number}" for number, created in epochs]
+        return " ".join([*knots, f"{self._x(self._timeline.now):.1f}:{self._timeline.now}:{epochs[-1][0]}"])
 
     # --- around it ---------------------------------------------------------------------------------------------
 
@@ -308,6 +315,7 @@ class _Drawing:
             f"segment {segment_label(segment.id)} (id {segment.id})",
             f"keys above {segment.low:.6g}, up to {segment.high:.6g}",
             f"from {_exact(span.begun)}, {until}",
+            "" if span.offsets is None else f"offsets {span.offsets[0]:,} to {span.offsets[1]:,}",
             more or state,
         ]
         return (

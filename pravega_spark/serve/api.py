@@ -25,21 +25,25 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 def routes(service: Service, work: Work) -> list[BaseRoute]:
-    """The routes of all operations."""
-    return [_route(operation, service, work) for operation in OPERATIONS]
+    """The routes of all operations: one for each path, which knows all methods of it."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [_route(path, operations, service, work) for path, operations in by_path.items()]
 
 
-def _route(operation: Operation, service: Service, work: Work) -> Route:
+def _route(path: str, operations: Mapping[str, Operation], service: Service, work: Work) -> Route:
     async def answer(request: Request) -> Response:
+        operation = operations["GET" if request.method == "HEAD" else request.method]
         try:
             _check_access(operation, service.settings, request)
-            path, query = _path(request.path_params), _query(operation, request)
-            call = Call(path, query, await _body(operation, service, request))
+            values, query = _path(request.path_params), _query(operation, request)
+            call = Call(values, query, await _body(operation, service, request))
             return await respond(work, await work.run(operation.handler, service, call))
         except Exception as error:
-            return await respond(work, failure(error))
+            return await respond(work, failure(error, operation.changes))
 
-    return Route(operation.path, answer, methods=[operation.method], name=operation.name)
+    return Route(path, answer, methods=[*operations], name=" ".join(each.name for each in operations.values()))
 
 
 async def respond(work: Work, answer: Answer) -> Response:

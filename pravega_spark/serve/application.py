@@ -18,6 +18,7 @@ from pravega_spark.serve.failures import Refusal, failure
 from pravega_spark.serve.guard import Guard
 from pravega_spark.serve.live import Live
 from pravega_spark.serve.openapi import openapi
+from pravega_spark.serve.rendering import Pages
 from pravega_spark.serve.replies import JSON, json_bytes
 from pravega_spark.serve.service import Service
 from pravega_spark.serve.settings import ServeSettings
@@ -28,7 +29,7 @@ def application(manager: StreamManager, settings: ServeSettings | None = None) -
     """An ASGI application over the root of a manager, which stays open. Raises RootNotFound."""
     settings = settings or ServeSettings()
     service, work = Service(manager, settings), Work(settings)
-    rendered = pages.Pages(service)
+    rendered = Pages(service)
     document = json_bytes(openapi(settings))
 
     async def description(request: Request) -> Response:

@@ -13,8 +13,10 @@ from chunkstore.errors import DeclaredError, ObjectReadOnly, StorageError, Stora
 from engine.errors import ContainerOffline, DataCorruption, OutcomeUnknown, Rejected, RootNotFound, Throttled
 from pravega_spark.client.groups.entry import GroupNotFound
 from pravega_spark.errors import (
+    ConditionalTableUpdateFailed,
     EventTooLarge,
     KeyValueTableNotFound,
+    KeyValueTableRecreated,
     NoSuchEvent,
     ReplayChanged,
     ScopeNotEmpty,
@@ -43,13 +45,15 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (NoSuchEvent, 404),
     (ScopeNotEmpty, 412),
     (StreamNotSealed, 412),
+    (ConditionalTableUpdateFailed, 412),
+    (KeyValueTableRecreated, 409),
     (StreamSealed, 409),
     (ReplayChanged, 409),
     (WritesLost, 409),
     (TruncatedData, 410),
     (EventTooLarge, 413),
     (RootNotFound, 503),
-    (StorageRefused, 403),  # a root that is only read, or rights that the server does not have
+    (StorageRefused, 503),  # the root has disappeared, or the server has no rights to read it
     (ObjectReadOnly, 403),
     (Unfit, 400),
     (StorageFull, 507),
@@ -76,10 +80,12 @@ def busy(message: str) -> Refusal:
     return Refusal(503, "Busy", message, {"Retry-After": str(RETRY_SECONDS)})
 
 
-def failure(error: BaseException) -> Reply:
-    """The answer to a request that failed."""
+def failure(error: BaseException, changing: bool = False) -> Reply:
+    """The answer to a request that failed. changing: it was to change something."""
     if isinstance(error, Refusal):
         return _reply(error.status, error.error, str(error), error.headers)
+    if changing and isinstance(error, StorageRefused):  # the root is only read, or the server has no rights to write
+        return _reply(403, type(error).__name__, str(error))
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}

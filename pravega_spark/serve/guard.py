@@ -1,12 +1,14 @@
 """The guard before all requests: which sites may send them, and how many there are at once.
 
 Keeps that a page of another site can neither change nor read anything (the host of a request is one of this server's
-names, which defeats DNS rebinding; its origin is this server), and that a body that was not wanted is not read.
+names, which defeats DNS rebinding; its origin is this server), and that a large body that was not wanted is not read.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,7 +42,7 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # a web socket: there are none
-        guarded = _Guarded(scope, receive, send, self._headers)
+        guarded = _Guarded(scope, receive, send, self._headers, self._settings)
         try:
             self._check(scope)
             if self._running >= self._settings.max_requests + self._settings.max_viewers:
@@ -77,11 +79,21 @@ class Guard:
 class _Guarded:
     """One request, whose answer gets the headers of all answers."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: list[tuple[bytes, bytes]],
+        settings: ServeSettings,
+    ) -> None:
         self._receive, self._send = receive, send
         self._headers = headers
+        self._settings = settings
         found = _by_name(scope)
-        self._unread = found.get("content-length", "0") != "0" or "transfer-encoding" in found
+        length = found.get("content-length", "0")
+        self._unread = length != "0" or "transfer-encoding" in found
+        self._is_small = length.isdecimal() and int(length[:20]) <= settings.max_body
 
     async def receive(self) -> Message:
         """The next part of the request."""
@@ -93,10 +105,26 @@ class _Guarded:
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
+            if self._unread and self._is_small:
+                await self._skip_body()
             message["headers"] = [*message.get("headers", ()), *self._headers]
             if self._unread:  # the connection ends, rather than that all of it is read first
                 message["headers"].append((b"connection", b"close"))
         await self._send(message)
+
+    async def _skip_body(self) -> None:
+        """Read what is left of a small body, that its client does not lose the answer with the connection."""
+
+        async def skip() -> None:
+            left = self._settings.max_body
+            while self._unread and left >= 0:
+                message = await self.receive()
+                if message["type"] != "http.request":
+                    return
+                left -= len(message.get("body", b""))
+
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(skip(), self._settings.client_seconds)
 
     async def reply(self, reply: Reply) -> None:
         """Send an answer."""

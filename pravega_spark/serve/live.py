@@ -19,7 +19,8 @@ from starlette.routing import Route, compile_path
 from pravega_spark.serve.access import check_read
 from pravega_spark.serve.api import respond
 from pravega_spark.serve.failures import Refusal, busy, failure
-from pravega_spark.serve.pages import Pages, checked_path, kept_query
+from pravega_spark.serve.pages import checked_path, kept_query
+from pravega_spark.serve.rendering import Pages
 from pravega_spark.serve.replies import json_bytes
 from pravega_spark.serve.service import Service
 from pravega_spark.serve.views import VIEWS, View

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pravega_spark.serve import events, groups, health, reports, scopes, streams, tables
 from pravega_spark.serve.replies import BYTES, JSON, PROMETHEUS, Answer, Call
-from pravega_spark.serve.schemas import FORMATS, INT64, NAME, POSITION, Schema
+from pravega_spark.serve.schemas import FORMATS, INT64, KEY, NAME, POSITION, Schema
 from pravega_spark.serve.service import Service
 
 Handler = Callable[[Service, Call], Answer]
@@ -68,10 +68,12 @@ _STREAM = f"{_STREAMS}/{{streamName}}"
 _GROUPS = f"{_SCOPE}/readergroups"
 _GROUP = f"{_GROUPS}/{{readerGroupName}}"
 _TABLES = f"{_SCOPE}/keyvaluetables"
+_TABLE = f"{_TABLES}/{{keyValueTableName}}"
 _HEALTH = "/v1/health"
 
 _NO_SCOPE, _NO_STREAM = "Scope not found", "Scope or stream not found"
 _NO_GROUP = "Scope or reader group not found"
+_NO_TABLE, _BAD_VERSION = "Scope or key-value table not found", "The entry has another version"
 _FORM = Parameter("format", _FORMAT, "How payloads are shown.", default="base64")
 
 
@@ -277,13 +279,57 @@ OPERATIONS: tuple[Operation, ...] = (
         "KeyValueTablesList",
     ),
     Operation(
+        "POST",
+        _TABLES,
+        "createKeyValueTable",
+        tables.create_table,
+        {201: "Created", 404: _NO_SCOPE, 409: "Key-value table exists already"},
+        "KeyValueTable",
+        "CreateKeyValueTableRequest",
+    ),
+    Operation(
         "GET",
-        f"{_TABLES}/{{keyValueTableName}}/entries",
+        _TABLE,
+        "getKeyValueTable",
+        tables.get_table,
+        {200: "The key-value table", 404: _NO_TABLE},
+        "KeyValueTable",
+    ),
+    Operation("DELETE", _TABLE, "deleteKeyValueTable", tables.delete_table, {204: "Deleted", 404: _NO_TABLE}),
+    Operation(
+        "GET",
+        f"{_TABLE}/entries",
         "readKeyValueTable",
         tables.table_entries,
-        {200: "Entries", 404: "Scope or key-value table not found"},
+        {200: "Entries", 404: _NO_TABLE},
         "KeyValueTableEntries",
-        query=(Parameter("limit", _up_to(1, 10_000), "How many.", default=100),),
+        query=(
+            Parameter("primaryKey", KEY, "Those of this primary key, in base64."),
+            Parameter("afterPrimaryKey", KEY, "Those behind this key, in base64."),
+            Parameter("afterSecondaryKey", KEY, "Its secondary key."),
+            Parameter("limit", _up_to(1, 10_000), "How many.", default=100),
+        ),
+    ),
+    Operation(
+        "PUT",
+        f"{_TABLE}/entries",
+        "putEntry",
+        tables.put_entry,
+        {200: "Put", 404: _NO_TABLE, 409: "Another table has its name now", 412: _BAD_VERSION},
+        "EntryVersion",
+        "PutEntryRequest",
+    ),
+    Operation(
+        "DELETE",
+        f"{_TABLE}/entries",
+        "removeEntry",
+        tables.remove_entry,
+        {204: "Removed", 404: _NO_TABLE, 409: "Another table has its name now", 412: _BAD_VERSION},
+        query=(
+            Parameter("primaryKey", KEY, "Its primary key, in base64.", required=True),
+            Parameter("secondaryKey", KEY, "Its secondary key, in base64."),
+            Parameter("version", _TIME, "The version that it must have."),
+        ),
     ),
     Operation("GET", "/v1/status", "getRootStatus", reports.get_root_status, {200: "The status"}, "Status"),
     Operation("GET", "/health", "probe", health.probe, {200: "Ready", 503: "Not ready"}, "HealthResult"),

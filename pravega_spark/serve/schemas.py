@@ -17,7 +17,9 @@ INT64 = 2**63 - 1
 _LONGEST = 60  # characters of a value in a message
 
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[A-Za-z0-9.-]+$"}
-POSITION: Schema = {"type": "string", "minLength": 1, "maxLength": 100_000}
+POSITION: Schema = {"type": "string", "minLength": 1, "maxLength": 32_000, "pattern": "^[ -~]+$"}  # it fits into a head
+BASE64: Schema = {"type": "string", "description": "In base64."}
+KEY: Schema = {"type": "string", "maxLength": 400, "pattern": "^[A-Za-z0-9+/=]*$", "description": "In base64."}
 FORMATS = ("base64", "text", "json", "hex")
 
 
@@ -49,6 +51,7 @@ _UNUSED: Schema = {  # Pravega's documentation shows `{}` for these
     "anyOf": [_NATURAL, _object({}, closed=True)],
     "description": "Accepted as Pravega has it, and without effect; an answer with the header Warning says so.",
 }
+_CUT: Schema = {"type": "string", "minLength": 1, "maxLength": 500_000}  # in a body
 _TAGS: Schema = {
     "anyOf": [_list({"type": "string", "maxLength": 256}, maxItems=128), _object({}, closed=True)],
 }
@@ -156,7 +159,9 @@ DEFINITIONS: Mapping[str, Schema] = {
         "streamCut",
         "positions",
     ),
-    "TruncateRequest": _object({"streamCut": POSITION}, "streamCut", closed=True),
+    "TruncateRequest": _object(
+        {"streamCut": {"type": "string", "minLength": 1, "maxLength": 500_000}}, "streamCut", closed=True
+    ),
     "StreamInfo": _object(
         {
             "scopeName": _STRING,
@@ -217,18 +222,63 @@ DEFINITIONS: Mapping[str, Schema] = {
     "KeyValueTablesList": _object(
         {"keyValueTables": _list(_object({"keyValueTableName": _STRING}, "keyValueTableName"))}, "keyValueTables"
     ),
+    "KeyValueTable": _object(
+        {
+            "scopeName": _STRING,
+            "keyValueTableName": _STRING,
+            "partitionCount": _LONG,
+            "primaryKeyLength": _LONG,
+            "secondaryKeyLength": _LONG,
+            "rolloverSizeBytes": _LONG,
+            "created": {**_LONG, "description": "Milliseconds since 1970."},
+            "entries": _LONG,
+        },
+        "scopeName",
+        "keyValueTableName",
+        "primaryKeyLength",
+        "secondaryKeyLength",
+    ),
+    "CreateKeyValueTableRequest": _object(
+        {
+            "keyValueTableName": {**NAME, "maxLength": 250},
+            "partitionCount": {**_INT, "minimum": 1, "default": 1},
+            "primaryKeyLength": {**_INT, "minimum": 1},
+            "secondaryKeyLength": _INT,
+            "rolloverSizeBytes": _NATURAL,
+        },
+        "keyValueTableName",
+        "primaryKeyLength",
+        closed=True,
+    ),
     "KeyValueTableEntries": _object(
         {
             "entries": _list(
                 _object(
-                    {"primaryKey": _STRING, "secondaryKey": _STRING, "value": _STRING, "version": _LONG},
+                    {"primaryKey": BASE64, "secondaryKey": BASE64, "value": BASE64, "version": _STRING},
                     "primaryKey",
                     "value",
+                    "version",
                 )
             )
         },
         "entries",
     ),
+    "PutEntryRequest": _object(
+        {
+            "primaryKey": BASE64,
+            "secondaryKey": BASE64,
+            "value": BASE64,
+            "version": {
+                "type": "string",
+                "maxLength": 100,
+                "description": "The version that the entry must have; empty: there must be no entry of this key.",
+            },
+        },
+        "primaryKey",
+        "value",
+        closed=True,
+    ),
+    "EntryVersion": _object({"version": _STRING}, "version"),
     "Status": {"type": "object", "description": "As `pravega-spark --json status` prints it."},
     "Document": {"type": "object", "description": "This document."},
 }
@@ -283,7 +333,7 @@ def _check_text(schema: Schema, value: str, where: str) -> None:
     if len(value) < schema.get("minLength", 0):
         raise Unfit(f"{where} is empty: give a value")
     if "pattern" in schema and not re.fullmatch(schema["pattern"].strip("^$"), value):
-        raise Unfit(f"{where} has characters that names do not have: use a to z, A to Z, digits, '.' and '-' only")
+        raise Unfit(f"{where} has characters that it cannot have: use {_CHARACTERS[schema['pattern']]} only")
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
         raise Unfit(f"{where} has half a character (a lone surrogate): send text that is whole")
 
@@ -309,6 +359,11 @@ def _check_range(schema: Schema, value: float, where: str) -> None:
         )
 
 
+_CHARACTERS = {
+    NAME["pattern"]: "a to z, A to Z, digits, '.' and '-'",
+    POSITION["pattern"]: "printable characters of ASCII",
+    KEY["pattern"]: "those of base64",
+}
 _ARTICLES = {
     "string": "a text",
     "integer": "a whole number",

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pravega_spark.serve.settings import ServeSettings
 
-_LONGEST_HEAD = 16 << 10  # bytes of a request's line and headers
+_LONGEST_HEAD = 256 << 10  # bytes of a request's line and headers: two stream cuts of many segments in a query
 _SHUTDOWN_SECONDS = 3  # for requests that are under way
 _CONNECTIONS = 256  # beyond those of requests: idle ones
 
@@ -79,7 +79,7 @@ def protocol(seconds: float) -> type[H11Protocol]:
 class Server:
     """A server of an application, on a socket that is bound at once. certificate, key: files in PEM for TLS, or None.
 
-    Raises OSError if it cannot be bound.
+    Raises OSError if it cannot be bound, and ssl.SSLError for files that are no certificate with its key.
     """
 
     def __init__(
@@ -114,6 +114,10 @@ class Server:
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             **tls,
         )
+        with contextlib.ExitStack() as failed:
+            failed.callback(self._socket.close)
+            config.load()  # reads the files
+            failed.pop_all()
         self._server = uvicorn.Server(config)
 
     @property

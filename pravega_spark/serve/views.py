@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -19,16 +20,19 @@ from pravega_spark.client.event import Event
 from pravega_spark.client.last_events import last_events
 from pravega_spark.errors import StreamError
 from pravega_spark.picture import stream_picture
-from pravega_spark.quantities import count_text, counted, moment_text, size_text
+from pravega_spark.quantities import count_text, counted, duration_text, moment_text, size_text
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.serve.events import LARGEST_SHOWN, events_page
 from pravega_spark.serve.replies import parse_json
 from pravega_spark.serve.service import Service
 from pravega_spark.status import ConsumerStatus, RootStatus, StreamStatus
 from pravega_spark.status_texts import consumer_texts, container_texts, stream_texts
+from pravega_spark.streams.maintenance.lease import MaintenanceRecord, MaintenanceRun, maintenance_record
 from pravega_spark.streams.maintenance.retention import Retained
 from pravega_spark.streams.model.cuts import StreamCut, positions_text
 from pravega_spark.streams.model.policies import retention_text, scaling_text
+from pravega_spark.streams.reading.foreign_root import ForeignRoot
+from pravega_spark.streams.reading.lag import Lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.writing.transactions import open_transactions
 
@@ -39,7 +43,8 @@ LAST = "last"
 """The place of the newest events, on a page of a stream."""
 
 _MOST_ROWS = 500  # consumers, events or transactions on a page
-_PAGE_BYTES = 64 << 10  # of events on a page, about
+_LAST = 25  # newest events
+_PAGE_BYTES = 32 << 10  # of events on a page, about
 _LONGEST = 4000  # characters of a payload on a page
 _HEX_LINE = 16
 
@@ -57,13 +62,33 @@ class View(NamedTuple):
 
 
 class StreamRow(NamedTuple):
-    """A stream in a table."""
+    """A stream in a table. lost: whether the position of a consumer is lost."""
 
     name: str
     link: str
     cells: Sequence[str]
     lag: str
-    late: bool
+    lost: bool
+
+
+class ConsumerRow(NamedTuple):
+    """A consumer in a table. link: to its stream. problem: why it has no lag, "" if it has one."""
+
+    name: str
+    kind: str
+    stream: str
+    link: str
+    events: str
+    size: str
+    age: str
+    problem: str
+
+
+class Heading(NamedTuple):
+    """The heading of a column that can be sorted. link: to the page in its order; "" if the page is in it."""
+
+    name: str
+    link: str
 
 
 class EventRow(NamedTuple):
@@ -91,11 +116,16 @@ class Cut(NamedTuple):
 def overview(service: Service, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, Any]:
     """Scopes and streams, and their consumers."""
     status, wanted = service.status(service.settings.poll_seconds / 2), query.get("filter", "")
+    consumers = _by_stream(status.consumers)
+    order = query.get("sort", "")
+    order = order if order in _ORDERS else "stream"
     found = [each for each in status.streams if wanted in f"{each.scope}/{each.stream}"]
+    if order != "stream":
+        found.sort(key=lambda each: _ORDERS[order](each, consumers))
     rows = service.settings.page_rows
     pages = max((len(found) + rows - 1) // rows, 1)
     page = min(max(_whole(query.get("page", "1"), 1), 1), pages)
-    consumers = _by_stream(status.consumers)
+    sort = "" if order == "stream" else order
     chosen = found[(page - 1) * rows : page * rows]
     shown = {f"{each.scope}/{each.stream}" for each in chosen}
     return {
@@ -105,9 +135,14 @@ def overview(service: Service, path: Mapping[str, str], query: Mapping[str, str]
         "totals": _totals(status),
         "problems": status.problems[:_MOST_ROWS],
         "filter": wanted,
+        "sort": sort,
+        "headings": [
+            Heading(name, "" if name == order else _link("/", filter=wanted, sort="" if name == "stream" else name))
+            for name in _ORDERS
+        ],
         "rows": [_stream_row(each, status.moment, consumers) for each in chosen],
         "count": counted(len(found), "stream"),
-        "pages": [(str(number), _link("/", filter=wanted, page=number)) for number in _around(page, pages)],
+        "pages": [(str(number), _link("/", filter=wanted, sort=sort, page=number)) for number in _around(page, pages)],
         "page": str(page),
         "consumers": list(_consumer_rows(each for key in sorted(shown) for each in consumers[key])),
     }
@@ -126,7 +161,32 @@ def root(service: Service, path: Mapping[str, str], query: Mapping[str, str]) ->
         "logged": size_text(sum(each.description.logged for each in status.containers if each.description)),
         "garbage": count_text(sum(each.description.garbage for each in status.containers if each.description)),
         "losses": service.manager.losses[:_MOST_ROWS],
+        **_maintenance(service),
     }
+
+
+def _maintenance(service: Service) -> dict[str, Any]:
+    """What maintains the root, what it did last, and what verify found then."""
+    problems: list[str] = []
+    has_record = not isinstance(service.manager.root, ForeignRoot)
+    record = _tried(problems, "maintenance", lambda: maintenance_record(service.manager.root)) if has_record else None
+    found = record or MaintenanceRecord()
+    run, verified = found.run, found.verified
+    return {
+        "maintenance": [
+            ("now", f"under way in {found.holder}" if found.token else "not under way"),
+            ("last run", "none is recorded" if run is None else f"{moment_text(run.ended)}, by {run.holder}"),
+            *([] if run is None else [("steps", _steps_text(run))]),
+            ("verify", "did not run" if verified is None else f"{verified.text} ({moment_text(verified.ended)})"),
+        ],
+        "wrong": verified is not None and bool(verified.errors),
+        "lines": () if run is None else run.lines,
+        "unknown": problems,
+    }
+
+
+def _steps_text(run: MaintenanceRun) -> str:
+    return f"{run.steps}: {run.changed} changed something, {run.failed} failed"
 
 
 def _totals(status: RootStatus) -> list[tuple[str, str]]:
@@ -161,10 +221,43 @@ def _by_stream(consumers: Iterable[ConsumerStatus]) -> Mapping[str, list[Consume
     return found
 
 
-def _consumer_rows(consumers: Iterable[ConsumerStatus]) -> Iterator[tuple[Sequence[str], bool]]:
-    """Texts of consumers, and whether a position is lost."""
+def _consumer_rows(consumers: Iterable[ConsumerStatus]) -> Iterator[ConsumerRow]:
     for each in islice(consumers, _MOST_ROWS):
-        yield consumer_texts(each), each.lag is None
+        name, kind, stream, position = consumer_texts(each)
+        texts = ("", "", "") if each.lag is None else _lag_texts(each.lag)
+        yield ConsumerRow(
+            name, kind, stream, _stream_link(each.scope, each.stream), *texts, position if each.lag is None else ""
+        )
+
+
+def _lag_texts(lag: Lag) -> tuple[str, str, str]:
+    """Events and bytes behind the tail, and the age of the first one."""
+    age = duration_text(round(lag.seconds)) if lag.events else "at the tail"
+    return (
+        count_text(lag.events),
+        size_text(lag.bytes),
+        f"{age}, and what was truncated" if lag.truncated else age,
+    )
+
+
+def _worst(status: StreamStatus, consumers: Mapping[str, Sequence[ConsumerStatus]]) -> float:
+    """The lag of the consumer that is farthest behind, in seconds; a lost position is behind all."""
+    reading = consumers.get(f"{status.scope}/{status.stream}", ())
+    return max((inf if each.lag is None else each.lag.seconds for each in reading), default=-1.0)
+
+
+_Order = Callable[[StreamStatus, Mapping[str, Sequence[ConsumerStatus]]], float]
+_ORDERS: Mapping[str, _Order] = {
+    "stream": lambda each, consumers: 0.0,  # as the status has them
+    "segments": lambda each, consumers: -each.segments,
+    "events": lambda each, consumers: -each.events,
+    "size": lambda each, consumers: -each.bytes,
+    "events/s": lambda each, consumers: -each.events_per_second,
+    "bytes/s": lambda each, consumers: -each.bytes_per_second,
+    "last event": lambda each, consumers: -(each.last_event or 0),
+    "consumers": lambda each, consumers: -_worst(each, consumers),
+}
+"""The columns of the table of streams, and the orders in which they can be seen."""
 
 
 # --- a stream -------------------------------------------------------------------------------------------------------
@@ -187,6 +280,7 @@ def stream(service: Service, path: Mapping[str, str], query: Mapping[str, str]) 
         "stream": name,
         "key": key,
         "link": _stream_link(scope, name),
+        "cut_link": f"/v1/scopes/{quote(scope)}/streams/{quote(name)}/stream-cut",
         "facts": [*_facts(snapshot), *zip(("events/s", "bytes/s", "last event"), rates, strict=True)],
         "even": query.get("even", ""),
         "picture": _tried(problems, "picture", lambda: _picture(service, scope, name, bool(query.get("even")))),
@@ -275,7 +369,7 @@ def _events(service: Service, scope: str, name: str, query: Mapping[str, str]) -
     values = _events_values(query)
     place, form = values["at"], values["format"]
     if place == LAST:
-        last = last_events(service.stream(scope, name), 50)
+        last = last_events(service.stream(scope, name), _LAST)
         times = ["" if time is None else moment_text(time) for time in last.times]
         rows = [_event_row(each, time, form) for time, each in zip(times, last, strict=True)]
         behind = last.end
@@ -362,7 +456,7 @@ def _around(page: int, pages: int) -> list[int]:
 
 VIEWS: Mapping[str, View] = {
     "/": View("overview.html", ("totals", "streams", "consumers"), overview),
-    "/root": View("root.html", ("totals", "containers"), root),
+    "/root": View("root.html", ("totals", "containers", "maintenance"), root),
     "/streams/{scope}/{stream}": View(
         "stream.html", ("facts", "picture", "cuts", "retention", "transactions", "consumers"), events
     ),

@@ -30,6 +30,7 @@ from tests.bench import (
     memory,
     micro_batches,
     s3,
+    serving,
     simulated_writers,
     skew,
     spark_writers,
@@ -128,6 +129,9 @@ def main(parts: list[str]) -> None:
             dataframes.measure(folder, figures)
         if not parts or "s3" in parts:
             s3.measure(figures)
+        of_serve = [part.partition(":")[2] for part in parts if part.partition(":")[0] == "serve"]
+        if not parts or of_serve:
+            serving.measure(folder, figures, [part for part in of_serve if part])
         if not parts or "writers" in parts:
             writers.measure(folder, figures)
         if not parts or "followers" in parts:

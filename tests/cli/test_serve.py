@@ -5,16 +5,22 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from engine.root import Root
+from engine.settings import Settings
 from pravega_spark import StreamManager
+from pravega_spark.streams.maintenance.lease import maintenance_record
 from tests.cli.test_cli import run
 
 TOKEN = "a-token-for-tests-only"
@@ -35,6 +41,7 @@ def folder(tmp_path: Path) -> str:
         (["--allow-changes"], "--allow-changes needs a token"),
         (["--host", "0.0.0.0"], "--host 0.0.0.0 needs a token"),
         (["--tls-key", "KEY"], "--tls-certificate"),
+        (["--maintain-every", "1h"], "--maintain"),
         (["--token-file", "none"], "does not exist"),
         (["--port", "70000"], "70000"),
     ],
@@ -81,3 +88,78 @@ def test_it_serves_until_interrupted_and_shows_no_token(folder: str, tmp_path: P
         assert process.wait(60) == 0 and TOKEN not in shown and "Traceback" not in shown
     with StreamManager(folder) as manager:
         assert manager.list_scope() == ["new", "sc"]
+
+
+@pytest.mark.processes
+def test_it_maintains_the_root_meanwhile(folder: str) -> None:
+    with StreamManager.over(Root.open(folder, settings=Settings(maintenance=False))) as manager:
+        manager.create_stream("sc", "one")
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_event("waits to be flushed", "k")
+    program = [sys.executable, "-m", "pravega_spark.cli", "--root", folder, "--json", "serve", "--port", "0"]
+    with subprocess.Popen([*program, "--maintain"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        started = json.loads(process.stdout.readline())
+        assert started["maintain"] is True and started["changes"] is False
+        root = Root.open(folder, settings=Settings(maintenance=False))
+        while maintenance_record(root).run is None:
+            time.sleep(0.05)
+            root.container(0).refresh()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert sum(root.container(number).refresh().logged_bytes for number in range(root.config.containers)) == 0
+
+
+def certificate(folder: Path, name: str = "one") -> tuple[Path, Path]:
+    """A certificate for localhost that is signed by itself, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl")
+    made, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    wanted = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(
+        [openssl, *wanted, *named, "-keyout", str(key), "-out", str(made)], check=True, capture_output=True, timeout=60
+    )
+    return made, key
+
+
+@pytest.mark.processes
+def test_it_serves_by_tls(folder: str, tmp_path: Path) -> None:
+    made, key = certificate(tmp_path)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    program = [sys.executable, "-m", "pravega_spark.cli", "--root", folder, "--json", "serve", "--port", "0"]
+    more = ["--host", "0.0.0.0", "--token-file", str(tmp_path / "token")]
+    with subprocess.Popen(
+        [*program, *more, "--tls-certificate", str(made), "--tls-key", str(key)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        started = json.loads(process.stdout.readline())
+        assert started["url"].startswith("https://")
+        port = int(started["url"].rpartition(":")[2])
+        trusting = ssl.create_default_context(cafile=str(made))
+        for headers, status in (({"Authorization": f"Bearer {TOKEN}"}, 200), ({}, 401)):
+            with closing(http.client.HTTPSConnection("localhost", port, timeout=60, context=trusting)) as sent:
+                sent.request("GET", "/v1/scopes", headers={**headers, "Origin": f"https://localhost:{port}"})
+                assert sent.getresponse().status == status
+        with (
+            closing(http.client.HTTPSConnection("localhost", port, timeout=60)) as distrusting,
+            pytest.raises(ssl.SSLCertVerificationError),
+        ):
+            distrusting.request("GET", "/v1/scopes")
+        with closing(http.client.HTTPConnection("localhost", port, timeout=60)) as plain:
+            plain.request("GET", "/v1/scopes")
+            with pytest.raises(ConnectionError):
+                plain.getresponse()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def test_a_key_of_another_certificate_is_refused(folder: str, tmp_path: Path) -> None:
+    made, _ = certificate(tmp_path)
+    _, other = certificate(tmp_path, "other")
+    given = ["--port", "0", "--tls-certificate", str(made), "--tls-key", str(other)]
+    assert "--tls-key" in run("serve", *given, root=folder, code=1).stderr
+    (tmp_path / "nonsense").write_text("nonsense")
+    given = ["--port", "0", "--tls-certificate", str(tmp_path / "nonsense")]
+    assert "--tls-certificate" in run("serve", *given, root=folder, code=1).stderr

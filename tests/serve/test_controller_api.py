@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -228,10 +230,68 @@ def test_health(server: Served) -> None:
     assert server.get("/health").status == 200
 
 
+TABLES = "/v1/scopes/sc/keyvaluetables"
+
+
 def test_key_value_tables(server: Served) -> None:
-    assert server.get("/v1/scopes/sc/keyvaluetables").json == {"keyValueTables": []}
+    assert server.get(TABLES).json == {"keyValueTables": [{"keyValueTableName": "prices"}]}
     assert server.get("/v1/scopes/none/keyvaluetables").status == 404
-    assert server.get("/v1/scopes/sc/keyvaluetables/none/entries").status == 404
+    wanted = {"keyValueTableName": "kvt", "partitionCount": 2, "primaryKeyLength": 2, "secondaryKeyLength": 1}
+    made = server.change("POST", TABLES, wanted)
+    assert made.status == 201 and made.json.items() >= wanted.items() and made.json["entries"] == 0
+    assert server.change("POST", TABLES, wanted).status == 409
+    assert server.change("POST", "/v1/scopes/none/keyvaluetables", wanted).status == 404
+    assert server.change("POST", TABLES, {**wanted, "keyValueTableName": "b", "primaryKeyLength": 9**9}).status == 400
+    assert server.get(TABLES).json == {
+        "keyValueTables": [{"keyValueTableName": "kvt"}, {"keyValueTableName": "prices"}]
+    }
+    assert server.get(f"{TABLES}/kvt").json == made.json
+    assert server.change("DELETE", f"{TABLES}/kvt").status == 204
+    for method, path in (("DELETE", ""), ("GET", ""), ("GET", "/entries")):
+        assert server.change(method, f"{TABLES}/kvt{path}").status == 404
+
+
+def test_entries_of_a_key_value_table(server: Served) -> None:
+    table = f"{TABLES}/kvt"
+    wanted = {"keyValueTableName": "kvt", "primaryKeyLength": 2, "secondaryKeyLength": 1}
+    assert server.change("POST", TABLES, wanted).status == 201
+
+    def put(primary: bytes, secondary: bytes, value: bytes, **more: str) -> Any:
+        entry = {"primaryKey": encoded(primary), "secondaryKey": encoded(secondary), "value": encoded(value), **more}
+        return server.change("PUT", f"{table}/entries", entry)
+
+    first = put(b"aa", b"1", b"one", version="").json["version"]
+    assert put(b"aa", b"1", b"two", version="").status == 412
+    second = put(b"aa", b"1", b"two", version=first).json["version"]
+    assert put(b"aa", b"1", b"three", version=first).status == 412 and second != first
+    assert put(b"aa", b"2", b"").status == put(b"bb", b"1", b"\xff").status == 200
+    assert put(b"a", b"1", b"too short").status == put(b"aa", b"1", b"x", version="nonsense").status == 400
+    assert server.change("PUT", f"{table}/entries", {"primaryKey": "no base64", "value": ""}).status == 400
+
+    def keys(**query: str) -> list[Any]:
+        found = server.get(f"{table}/entries?{urlencode(query)}").json["entries"]
+        return [(decoded(each["primaryKey"]), decoded(each["secondaryKey"]), decoded(each["value"])) for each in found]
+
+    everything = [(b"aa", b"1", b"two"), (b"aa", b"2", b""), (b"bb", b"1", b"\xff")]
+    assert sorted(keys()) == everything and len(keys(limit="2")) == 2
+    assert keys(primaryKey=encoded(b"aa")) == everything[:2]
+    assert keys(afterPrimaryKey=encoded(b"aa"), afterSecondaryKey=encoded(b"1")) == everything[1:]
+    assert server.get(f"{table}/entries?primaryKey=%21").status == 400
+    there = f"{table}/entries?{urlencode({'primaryKey': encoded(b'aa'), 'secondaryKey': encoded(b'1')})}"
+    assert server.change("DELETE", f"{there}&version={first}").status == 412
+    assert server.change("DELETE", f"{there}&version={second}").status == 204
+    assert server.change("DELETE", there).status == 204 and sorted(keys()) == everything[1:]
+    assert server.get(table).json["entries"] == 2
+
+
+def encoded(data: bytes) -> str:
+    """In base64."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes:
+    """From base64."""
+    return base64.b64decode(text)
 
 
 def test_every_operation_of_pravega_is_there() -> None:

@@ -20,8 +20,10 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
+from pravega_spark.serve.live import MOST_SUBJECTS
 from pravega_spark.serve.settings import ServeSettings
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.maintenance.lease import MaintenanceLease, MaintenanceRun, Verification
 from pravega_spark.streams.maintenance.subscribers import query_subscriber, subscribe
 from pravega_spark.streams.model.policies import RetentionPolicy
 from tests.support.served import Served, served
@@ -109,9 +111,33 @@ def test_streams_are_shown_page_by_page(manager: StreamManager) -> None:
     for number in range(24):
         manager.create_stream("sc", f"more-{number:02}")
     with served(manager, ServeSettings(page_rows=5)) as server:
-        names = [re.findall(r">(sc/[\w-]+)</a>", server.get(f"/?page={page}").text) for page in range(1, 6)]
+        names = [
+            re.findall(r"row\"><a [^>]*>(sc/[\w-]+)</a>", server.get(f"/?page={page}").text) for page in range(1, 6)
+        ]
         assert [len(each) for each in names] == [5] * 5 and len({name for each in names for name in each}) == 25
         assert 'href="/?page=5"' in server.get("/").text
+
+
+def test_streams_are_sorted_by_each_column(manager: StreamManager) -> None:
+    manager.create_stream("sc", "all-read", 3)
+    manager.create_stream("sc", "some")
+    for stream, count in (("all-read", 1), ("some", 2)):
+        with manager.create_writer("sc", stream) as writer:
+            writer.write_events([f"{number}" for number in range(count)], ["k"] * count)
+    manager.create_reader_group("tail", "sc", "all-read", read_from_tail=True)
+    with served(manager) as server:
+
+        def order(column: str) -> list[str]:
+            page = server.get(f"/?sort={quote(column)}").text
+            assert text(page).count("↓") == 0 and page.count("aria-sort") == 1
+            return re.findall(r'row"><a [^>]*>sc/([\w-]+)</a>', page)
+
+        assert order("nonsense") == order("stream") == ["all-read", "one", "some"]
+        assert order("events") == order("size") == ["one", "some", "all-read"]
+        assert order("segments") == ["all-read", "one", "some"]
+        assert order("last event") == ["some", "all-read", "one"]
+        assert order("consumers") == ["one", "all-read", "some"]  # a stream without a consumer comes last
+        assert 'href="/?filter=o&amp;sort=events"' in server.get("/?filter=o").text
 
 
 def test_a_stream(rich: Served) -> None:
@@ -157,6 +183,20 @@ def test_large_and_odd_events_are_shown_in_part(server: Served) -> None:
 def test_the_root(rich: Served) -> None:
     found = text(rich.get("/root").text)
     assert "online" in found and "in all logs and not in long-term storage" in found
+
+
+def test_what_maintenance_did_last_and_verify_found(server: Served) -> None:
+    manager = server.manager
+    assert "last run none is recorded verify did not run" in text(server.get("/root").text)
+    lease = MaintenanceLease(manager.root, MARKUP)
+    assert lease.take()
+    assert f"now under way in {MARKUP}" in text(server.get("/root").text)
+    run = MaintenanceRun(1_700_000_000_000, "host-1, process 7", 5, 2, 1, (f"retention of sc/one: {MARKUP}",))
+    assert lease.give_back(run, Verification(1_700_000_000_000, 1, f"1 error: {MARKUP}"))
+    found = text(server.get("/root").text)
+    assert "not under way last run 2023-11-14 22:13:20 UTC, by host-1, process 7" in found
+    assert "5: 2 changed something, 1 failed" in found and f"retention of sc/one: {MARKUP}" in found
+    assert "The last verification found errors" in found
 
 
 @pytest.mark.parametrize("path", ["/", "/root", "/streams/sc/one", "/streams/sc/one?format=json", "/streams/sc/none"])
@@ -237,6 +277,19 @@ def test_viewers_are_limited(manager: StreamManager) -> None:
         next(changes)
         refused = server.get("/live?view=/")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+
+
+def test_viewers_that_have_gone_leave_no_subject(manager: StreamManager) -> None:
+    for number in range(MOST_SUBJECTS):
+        manager.create_stream("sc", f"more-{number}")
+    with served(manager, ServeSettings(poll_seconds=0.05)) as server:
+        for number in range(MOST_SUBJECTS):
+            with watching(server, f"view=/streams/sc/more-{number}") as changes:
+                next(changes)
+        while server.under_way():  # until the server has noticed that the pages were closed
+            server.get("/ping")
+        with watching(server, "view=/streams/sc/one") as changes:
+            next(changes)
 
 
 def test_nobody_watching_costs_no_request(tmp_path: Path) -> None:

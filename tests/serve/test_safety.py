@@ -29,13 +29,16 @@ BODIES: Mapping[str, Any] = {
     "StreamState": {"streamState": "SEALED"},
     "TruncateRequest": {"streamCut": "tail"},
     "WriteEventsRequest": {"events": [{"data": "x"}]},
+    "CreateKeyValueTableRequest": {"keyValueTableName": "new", "primaryKeyLength": 2},
+    "PutEntryRequest": {"primaryKey": "YWI=", "value": "YWI="},
     "": None,
 }
 
 
 def send(server: Served, operation: Operation, headers: Mapping[str, str]) -> Any:
     """A request that would change something."""
-    path = operation.path.format(scopeName="sc", streamName="one", readerGroupName="rg")
+    path = operation.path.format(scopeName="sc", streamName="one", readerGroupName="rg", keyValueTableName="prices")
+    path += "?primaryKey=YWI%3D" if operation.name == "removeEntry" else ""
     body = BODIES[operation.body]
     return server.request(operation.method, path, body and json.dumps(body).encode(), {**JSON, **headers})
 
@@ -43,7 +46,8 @@ def send(server: Served, operation: Operation, headers: Mapping[str, str]) -> An
 def everything(manager: StreamManager) -> Any:
     """What the requests above would change."""
     streams = {name: manager.stream_info("sc", name) for name in manager.list_stream("sc")}
-    return manager.list_scope(), streams, manager.get_stream_tags("sc", "one"), manager.list_reader_group("sc")
+    tables = manager.list_key_value_table("sc"), list(manager.key_value_table("sc", "prices").entries())
+    return manager.list_scope(), streams, manager.get_stream_tags("sc", "one"), manager.list_reader_group("sc"), tables
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def reading(manager: StreamManager) -> Iterator[Served]:
 
 
 def test_nothing_is_changed_by_default(reading: Served) -> None:
-    assert len(CHANGING) == 9
+    assert len(CHANGING) == 13
     before = everything(reading.manager)
     for operation in CHANGING:
         refused = send(reading, operation, BEARER)
@@ -227,7 +231,8 @@ def test_an_unknown_path_or_method(server: Served) -> None:
     assert server.get("/v1/scopes/").status == 404
     for method in ("PATCH", "TRACE", "DELETE"):
         assert server.change(method, "/v1/scopes").status == 405
-    assert server.request("OPTIONS", "/v1/scopes").status == 405
+    refused = server.request("OPTIONS", "/v1/scopes")
+    assert refused.status == 405 and set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     assert server.request("HEAD", "/v1/scopes").status == 200
 
 
@@ -248,7 +253,9 @@ HEAD = (
 
 
 def test_a_body_that_is_too_large_is_not_read(manager: StreamManager) -> None:
-    with served(manager, ServeSettings(allow_changes=True, token=TOKEN, max_body=1000)) as server:
+    # A client may take longer to send than the test waits: what is refused is refused before.
+    settings = ServeSettings(allow_changes=True, token=TOKEN, max_body=1000, client_seconds=600)
+    with served(manager, settings) as server:
         declared = raw_request(server, f"{HEAD}Content-Length: 1073741824\r\n\r\n")
         assert declared.startswith(b"HTTP/1.1 413 ") and b"connection: close" in declared.lower()
         chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
@@ -259,6 +266,25 @@ def test_a_body_that_is_too_large_is_not_read(manager: StreamManager) -> None:
         ignored = raw_request(server, "GET /ping HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n")
         assert ignored.startswith(b"HTTP/1.1 200 ")
         assert server.change("POST", "/v1/scopes", {"scopeName": "new"}).status == 201
+
+
+def test_a_small_body_that_is_refused_costs_no_connection(server: Served) -> None:
+    """A client that still sends would lose the answer with the connection."""
+    head = f"{HEAD}Content-Length: 20000\r\n\r\n".replace(TOKEN, "wrong")
+    with closing(socket.create_connection(("127.0.0.1", server.port), 30)) as raw:
+        raw.sendall(head.encode() + b" " * 10_000)
+        while not server.under_way():
+            pass
+        raw.sendall(b" " * 10_000 + b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answers = raw.makefile("rb").read()
+    assert answers.startswith(b"HTTP/1.1 401 ") and b"HTTP/1.1 200 " in answers
+
+
+def test_queries_with_the_longest_positions_arrive(server: Served) -> None:
+    longest, longer = "%20" * 32_000, "%20" * 32_001
+    for query, problem in ((f"from={longest}&to={longest}", "is no place"), (f"from={longer}", "32001 characters")):
+        refused = server.get(f"/v1/scopes/sc/streams/one/events?{query}")
+        assert refused.status == 400 and problem in refused.json["message"]
 
 
 @pytest.mark.parametrize(

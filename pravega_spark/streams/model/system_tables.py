@@ -18,6 +18,9 @@ DELETIONS = "_system/deletions"
 """Table: marks that a scope is being deleted; checked by every process that creates something in a scope (see
 `scopes`)."""
 
+MAINTENANCE = "_system/maintenance"
+"""Table in container 0: the lease of maintenance, and what the last run did."""
+
 TRANSACTIONS = "_system/transactions"
 SUBSCRIBERS = "_system/subscribers"
 OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)

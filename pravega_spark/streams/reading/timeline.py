@@ -27,13 +27,15 @@ from pravega_spark.streams.reading.stream_position import StreamPosition, cut_at
 class SegmentSpan(NamedTuple):
     """A segment from `begun` to `ended` (ms since the epoch). An open segment ends now.
 
-    state: `gone` if all of it is before the head.
+    state: `gone` if all of it is before the head. offsets: of its first readable event, and of its end; None if it is
+    gone.
     """
 
     segment: StreamSegmentRecord
     begun: int
     ended: int
     state: Literal["open", "sealed", "gone"]
+    offsets: tuple[int, int] | None = None
 
 
 class CutPoint(NamedTuple):
@@ -159,7 +161,13 @@ def _spans(snapshot: Snapshot, end: int) -> Iterator[SegmentSpan]:
         state: Literal["open", "sealed", "gone"] = "open" if is_open else "sealed"
         if number not in there or (not is_open and _is_left(snapshot, number)):
             state = "gone"
-        yield SegmentSpan(segment, begun, end if is_last else epochs[last[number] + 1].created, state)
+        offsets = None if state == "gone" else _offsets(snapshot, number)
+        yield SegmentSpan(segment, begun, end if is_last else epochs[last[number] + 1].created, state, offsets)
+
+
+def _offsets(snapshot: Snapshot, number: int) -> tuple[int, int]:
+    head = snapshot.record.head.get(number, 0)
+    return max(snapshot.segments.segment(number).start_offset, head), snapshot.segments.length(number)
 
 
 def _is_left(snapshot: Snapshot, number: int) -> bool:
@@ -263,6 +271,6 @@ def _within(moment: int, span: SegmentSpan) -> int:
 
 def _point(place: _Between, line: float) -> CutPoint:
     """A position, as near to a straight line as the events beside it allow."""
-    (segment, begun, ended, _), after, before = place
+    (segment, begun, ended, _, _), after, before = place
     moment = max(after, min(line, ended if before is None else before))
     return CutPoint(segment.low, segment.high, begun, int(moment), "end" if before is None else "event")
