@@ -399,8 +399,8 @@ class StreamManager:
         """Change a stream's policies and tags. An argument that is left out changes nothing; None sets what a new
         stream has: one fixed segment, no retention, no tags. Returns True.
 
-        Unlike `pravega_client`, which resets omitted settings: replace=True does that. Its segments stay as
-        they are. Raises StreamSealed.
+        Unlike `pravega_client`, which resets omitted settings: replace=True does that. A scaling policy also scales the
+        stream, as `set_scaling`. Raises StreamSealed, TooManySegments.
         """
         if replace:
             scaling_policy = None if isinstance(scaling_policy, Unchanged) else scaling_policy
@@ -412,7 +412,9 @@ class StreamManager:
     def set_scaling(self, scope_name: str, stream_name: str, policy: ScalingPolicy | None) -> None:
         """Give a stream another scaling policy; None is that of a new stream, one fixed segment. The rest is kept.
 
-        Its segments stay as they are until the policy, or `scale_stream`, changes them. Raises StreamSealed.
+        The same step scales the stream if it has not the fixed number of segments, or has fewer than the minimum: all
+        open segments are replaced by that many, with equal ranges of keys, as in Pravega. Writers and readers follow.
+        Raises StreamSealed, TooManySegments.
         """
         self._catalog.stream(scope_name, stream_name).update(scaling=policy)
 

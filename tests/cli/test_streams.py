@@ -158,6 +158,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "retention": {"kind": str, "limit": int, "maximum": int | None},
         "tags": [str],
         "values": dict | None,
+        "segments": int,
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
     "stream unsubscribe": {"stream": str, "subscriber": str},

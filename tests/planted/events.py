@@ -60,6 +60,13 @@ BREAKAGES = [
         tests=["tests/streams/test_scaling.py", "tests/streams/test_stream.py"],
     ),
     Breakage(
+        name="a-policy-does-not-scale",
+        file="pravega_spark/streams/writing/changes.py",
+        old="    if len(segments) == wanted or (policy.kind != \"fixed\" and len(segments) > wanted):\n",
+        new="    if len(segments) == wanted or policy.kind != \"fixed\":\n",
+        tests=["tests/streams/test_scaling.py::test_an_update_of_the_scaling_policy_scales"],
+    ),
+    Breakage(
         name="a-scale-does-not-look-at-the-epoch",
         file="pravega_spark/streams/writing/changes.py",
         old="    if expected_epoch not in (None, record.current.epoch):\n",
