@@ -68,7 +68,9 @@ def test_what_is_under_way_is_routed_again(
 ) -> None:
     """Single events, columns that are copied and others, with keys and without, queued while the stream is scaled."""
     manager.create_stream("sc", "s", start)
-    manager.set_scaling("sc", "s", StreamScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))  # allows all counts
+    manager.set_scaling(
+        "sc", "s", StreamScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1)
+    )  # allows all counts
     written: list[tuple[str, int]] = []
 
     def event(key: str) -> str:

@@ -62,8 +62,8 @@ BREAKAGES = [
     Breakage(
         name="a-policy-does-not-scale",
         file="pravega_spark/streams/writing/changes.py",
-        old="    if len(segments) == wanted or (policy.kind != \"fixed\" and len(segments) > wanted):\n",
-        new="    if len(segments) == wanted or policy.kind != \"fixed\":\n",
+        old='    if len(segments) == wanted or (policy.kind != "fixed" and len(segments) > wanted):\n',
+        new='    if len(segments) == wanted or policy.kind != "fixed":\n',
         tests=["tests/streams/test_scaling.py::test_an_update_of_the_scaling_policy_scales"],
     ),
     Breakage(

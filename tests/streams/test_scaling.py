@@ -114,7 +114,7 @@ class Case:
             monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: (self.now + skew) / 1000))
         self.reopen()
         assert self.stream.create(ScalingPolicy(min_segments=self.random.choice((1, 3))))
-        self.stream.update(scaling=None)  # so that it may get down to one segment
+        self.stream.update(ScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))  # may get down to one segment
         self.written: dict[str, int] = dict.fromkeys(KEYS, 0)
         self.times: dict[tuple[str, int], int] = {}
         self.read: dict[str, int] = dict.fromkeys(KEYS, 0)
