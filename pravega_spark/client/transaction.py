@@ -59,6 +59,25 @@ class _Submitted(NamedTuple):
     interleaving: Interleaving | None
 
 
+class CompletedTransaction(NamedTuple):
+    """A transaction that was committed or aborted. txn_id: as StreamTransaction.get_txn_id. status: "committed" or
+    "aborted". ended: ms since the epoch."""
+
+    txn_id: int
+    status: str
+    ended: int
+
+
+def completed_transactions(stream: Stream) -> list[CompletedTransaction]:
+    """The ended transactions of a stream that have a record, the last one first."""
+    found = (
+        CompletedTransaction(each.id.int, record.status, record.changed)
+        for each, record in transactions.transactions(stream)
+        if record.status != OPEN
+    )
+    return sorted(found, key=lambda each: each.ended, reverse=True)
+
+
 @checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
 class StreamTransaction:
     """Events that are committed to a stream together. Made by `StreamTransactionWriter`. For one thread.

@@ -36,7 +36,7 @@ class Places(NamedTuple):
 
 
 REFUSED = {
-    "scope delete": ["none", "sc", "read"],
+    "scope delete": ["none", "sc", "read", "none --force"],
     "stream unsubscribe": ["sc/none query:job", "sc/one query:none", "sc/one"],
     "stream update": ["sc/none --tag a", "sc/sealed --tag a", "sc/one", "sc/one --min-segments 10001"],
     "stream seal": ["sc/none", "none/one", "sc"],
