@@ -615,6 +615,10 @@ class StreamManager:
     ) -> StreamCut:
         """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
 
+        It is not beyond the end of a segment that was replaced in a scale, as in Pravega: the next call goes on in the
+        successors, once all segments that they succeed were read to their ends. So the segments of the range between
+        the two cuts can be read in any order, and in parallel.
+
         approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
         `cut`.
         """
@@ -1002,4 +1006,4 @@ def _tail_of(start: PositionLike | None, poll_interval: DurationLike) -> tuple[S
 def _next_cut(snapshot: Snapshot, place: StreamPosition, approx_bytes: int) -> StreamCut:
     cut, tail = cut_at(place, snapshot), snapshot.tail_cut()
     snapshot.available(snapshot.ranges(cut, tail))
-    return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)
+    return snapshot.next_cut_of_stage(cut, tail, approx_bytes)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pravega_spark import Event, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
+from pravega_spark import Event, StreamCut, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
 from pravega_spark.errors import InvalidScale
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.routing import hash_key
@@ -286,3 +286,60 @@ def test_three_write_while_the_stream_is_scaled(tmp_path: Path, count: int) -> N
             [Catalog(manager.root).stream("sc", "st").snapshot().segments.length(s.id) for s in info.segments]
         )
         assert (lengths > 0).all()
+
+
+# --- cuts after a number of bytes ------------------------------------------------------------------------------------
+
+# The scenarios of Pravega's BatchClientTest.testNextStreamCut… and BatchClientImplTest.
+
+
+def write_30_bytes(manager: StreamManager, *keys: str) -> None:
+    """Events of 30 bytes with their headers, each with an entry of its own in the index."""
+    with manager.create_writer("sc", "one") as writer:
+        for key in keys:
+            writer.write_event("x" * 22, key)
+            writer.flush()
+
+
+LOW, HIGH = "c", "a"
+
+
+def halved(manager: StreamManager) -> tuple[int, int]:
+    """The ids of the two segments that replace the one of the stream; keys LOW and HIGH are in the one and the other."""
+    scale_to(manager, 2)
+    low, high = (segment.id for segment in manager.stream_info("sc", "one").segments)
+    assert hash_key(LOW) < 0.5 < hash_key(HIGH)
+    return low, high
+
+
+def next_cut(manager: StreamManager, positions: dict[int, int], size: int = 80) -> dict[int, int]:
+    return dict(manager.next_stream_cut("sc", "one", StreamCut("sc", "one", positions), size).positions)
+
+
+def test_a_next_cut_ends_with_a_segment_that_was_split_and_then_enters_its_successors(manager: StreamManager) -> None:
+    write_30_bytes(manager, *[LOW] * 4)
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 3)
+    assert next_cut(manager, {0: 60}) == {0: 120}
+    found = next_cut(manager, {0: 120})
+    assert found.keys() == {low, high} and all(40 <= at <= 60 for at in found.values())
+    assert next_cut(manager, found, 1 << 60) == {low: 90, high: 90} == next_cut(manager, {low: 90, high: 90})
+
+
+def test_a_next_cut_enters_a_merged_segment_when_all_of_its_predecessors_were_read(manager: StreamManager) -> None:
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 4)
+    manager.set_scaling("sc", "one", None)
+    merged = manager.stream_info("sc", "one").segments[0].id
+    write_30_bytes(manager, *[LOW] * 5)
+    assert next_cut(manager, {low: 120, high: 120})[merged] >= 80
+    assert next_cut(manager, {low: 30, high: 30}).keys() == {low, high}
+    found = next_cut(manager, {low: 120, high: 30})
+    assert found.keys() == {low, high} and found[low] == 120 and 90 <= found[high] <= 120
+    assert next_cut(manager, {low: 120, high: 30}, 1 << 60) == {low: 120, high: 120}
+    cuts = [manager.stream_info("sc", "one").head]
+    while cuts[-1] != manager.stream_info("sc", "one").tail:
+        cuts.append(manager.next_stream_cut("sc", "one", cuts[-1], 70))
+        read = [event.segment_id for event in manager.read_events("sc", "one", *cuts[-2:])]
+        assert read and not {low, merged} <= set(read) and not {high, merged} <= set(read)
+    assert sum(manager.distance("sc", "one", *pair) for pair in pairwise(cuts)) == 13 * 30

@@ -60,6 +60,20 @@ BREAKAGES = [
         tests=["tests/streams/test_scaling.py", "tests/streams/test_stream.py"],
     ),
     Breakage(
+        name="a-next-cut-goes-on-into-successors",
+        file="pravega_spark/streams/reading/snapshot.py",
+        old="        return self._cut(reached)\n",
+        new="        traversal.go_to(reached)\n        return self._cut(traversal.position)\n",
+        tests=["tests/client/test_scaling.py"],
+    ),
+    Breakage(
+        name="groups-of-a-deleted-scope-hold-back-streams-elsewhere",
+        file="pravega_spark/client/scope_contents.py",
+        old="    _unsubscribe_groups(catalog.root, scope)\n",
+        new="",
+        tests=["tests/streams/test_scopes.py::test_a_forced_deletion_that_dies_anywhere_is_completed_by_another"],
+    ),
+    Breakage(
         name="a-policy-does-not-scale",
         file="pravega_spark/streams/writing/changes.py",
         old='    if len(segments) == wanted or (policy.kind != "fixed" and len(segments) > wanted):\n',

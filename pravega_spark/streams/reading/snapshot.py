@@ -256,25 +256,44 @@ class Snapshot:
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
-        amount = self.segments.events_in if by_events else _bytes_in
-        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
         traversal = self._traverse(start, end)
         begin = traversal.position
         while limit and not traversal.at_end:
-            stage = traversal.stage()
-            left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
-            shares = allocate(limit, left, weights=left)
-            limit -= sum(shares.values())
-            reached = {
-                number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
-                for number, (low, high) in stage.items()
-            }
-            if not by_events and reached == traversal.position == begin:
-                number = max(shares, key=shares.__getitem__)
-                low, high = stage[number]
-                reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
+            reached, taken = self._reached(traversal.stage(), limit, by_events, first=traversal.position == begin)
+            limit -= taken
             traversal.go_to(reached)
         return self._cut(traversal.position)
+
+    def next_cut_of_stage(self, start: StreamCut, end: StreamCut, max_bytes: int) -> StreamCut:
+        """As `next_cut`, but no segment of the range succeeds another one: the cut is at the end of a segment that was
+        replaced, at most (Pravega: BatchClientFactory.getNextStreamCut).
+
+        If `start` is there, it goes on in the successors whose predecessors all end there.
+        """
+        traversal = self._traverse(start, end)
+        if traversal.at_end:
+            return end
+        reached, _ = self._reached(traversal.stage(), max_bytes, by_events=False, first=True)
+        return self._cut(reached)
+
+    def _reached(
+        self, stage: Mapping[int, tuple[int, int]], limit: int, by_events: bool, first: bool
+    ) -> tuple[dict[int, int], int]:
+        """How far a limit goes in a stage of a traversal, and how much of it is used. first: by bytes, go on in any
+        case."""
+        amount = self.segments.events_in if by_events else _bytes_in
+        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
+        left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
+        shares = allocate(limit, left, weights=left)
+        reached = {
+            number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
+            for number, (low, high) in stage.items()
+        }
+        if first and not by_events and all(reached[number] == low for number, (low, _) in stage.items()):
+            number = max(shares, key=shares.__getitem__)
+            low, high = stage[number]
+            reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
+        return reached, sum(shares.values())
 
     def cut_at(self, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.
