@@ -16,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pravega_spark import Event, StreamCut, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
+from pravega_spark import (
+    Event,
+    InvalidStreamCut,
+    StreamCut,
+    StreamManager,
+    StreamNotFound,
+    StreamReaderGroupConfig,
+    StreamScalingPolicy,
+    StreamSealed,
+)
 from pravega_spark.errors import InvalidScale
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.routing import hash_key
@@ -305,7 +314,7 @@ LOW, HIGH = "c", "a"
 
 
 def halved(manager: StreamManager) -> tuple[int, int]:
-    """The ids of the two segments that replace the one of the stream; keys LOW and HIGH are in the one and the other."""
+    """The ids of the two segments that replace that of the stream; keys LOW and HIGH are in the one and the other."""
     scale_to(manager, 2)
     low, high = (segment.id for segment in manager.stream_info("sc", "one").segments)
     assert hash_key(LOW) < 0.5 < hash_key(HIGH)
@@ -343,3 +352,34 @@ def test_a_next_cut_enters_a_merged_segment_when_all_of_its_predecessors_were_re
         read = [event.segment_id for event in manager.read_events("sc", "one", *cuts[-2:])]
         assert read and not {low, merged} <= set(read) and not {high, merged} <= set(read)
     assert sum(manager.distance("sc", "one", *pair) for pair in pairwise(cuts)) == 13 * 30
+
+
+def test_a_cut_of_a_java_program_with_a_segment_that_it_has_not_reached_is_taken_everywhere(
+    manager: StreamManager,
+) -> None:
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 4)
+    manager.set_scaling("sc", "one", None)
+    merged = manager.stream_info("sc", "one").segments[0].id
+    write_30_bytes(manager, LOW)
+    cut, same = StreamCut("sc", "one", {low: 30, merged: -1}), StreamCut("sc", "one", {low: 30, high: 120})
+    text = cut.as_text()
+    assert StreamCut.from_text(text) == cut
+    assert [event.segment_id for event in manager.read_events("sc", "one", text)] == [low] * 3 + [merged]
+    assert {event.segment_id for event in manager.read_events("sc", "one", None, cut)} == {low, high}
+    assert manager.distance("sc", "one", cut) == manager.lag(text).bytes == 120
+    assert manager.next_stream_cut("sc", "one", cut, 1 << 60).positions == {low: 120, high: 120}
+    assert [part.start for part in manager.segment_ranges("sc", "one", cut)] == [30, 0]
+    group = manager.create_reader_group("rg", "sc", "one", stream_cut=cut)
+    assert group.get_streamcut().stream_cut == same and group.unread_bytes() == 120
+    config = StreamReaderGroupConfig(False, "sc", "one", end=cut)
+    ending = manager.create_reader_group_with_config("ending", "sc", config)
+    assert ending.unread_bytes() == 150
+    manager.create_reader_group_with_config("ending", "sc", config)
+    ending.reset("earliest")
+    group.reset(text)
+    assert group.get_streamcut().stream_cut == same
+    manager.truncate_stream("sc", "one", cut)
+    assert manager.stream_info("sc", "one").head == same
+    with pytest.raises(InvalidStreamCut):
+        manager.distance("sc", "one", StreamCut("sc", "one", {low: -1}))

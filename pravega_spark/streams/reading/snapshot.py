@@ -14,7 +14,7 @@ from engine.state.segments import EVENT_COUNT
 from pravega_spark.errors import CutOfDeletedStream, InvalidStreamCut, PositionLost, StreamRecreated, TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.model.epochs import Comparison, Positions
+from pravega_spark.streams.model.epochs import NOT_REACHED, Comparison, Positions
 from pravega_spark.streams.model.generations import restored
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.reading.cut_traversal import CutTraversal
@@ -136,6 +136,14 @@ class Snapshot:
         self.segments.load(number for number in positions if number in self.record.history.segments)
         found = restored(self.record, self.stream.container.generation, positions, self.segments.length)
         return self._cut(dict(found)) if found else None
+
+    def resolved(self, cut: StreamCut) -> StreamCut:
+        """A cut of a user, without offsets NOT_REACHED, which programs of the original may have stored: instead, the
+        predecessors of these segments at their ends (see Epochs.with_reached)."""
+        if NOT_REACHED not in cut.positions.values():
+            return cut
+        positions = self.record.history.with_reached(cut.positions, self.segments.length)
+        return StreamCut(cut.scope, cut.stream, positions)
 
     # --- between two cuts ---------------------------------------------------------------------------------------
 
