@@ -245,6 +245,9 @@ class Store(abc.ABC):
         For a caller that acts on objects that another process may not have synced yet.
         """
 
+    def check_room(self) -> None:  # noqa: B027 - most stores cannot tell
+        """Raise StorageFull if so little is free that it is kept for what frees space. For a caller that adds data."""
+
     def mark(self, path: str) -> Hashable:
         """A value that changes when the object is created, replaced or deleted; None where it would cost a request."""
         return None

@@ -95,6 +95,9 @@ class WrappingStore(Store):
     def sync(self, prefix: str) -> None:
         self.inner.sync(prefix)  # no request where requests cost anything
 
+    def check_room(self) -> None:
+        self.inner.check_room()
+
     def mark(self, path: str) -> Hashable:
         return self.inner.mark(path)
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.reader import EventRange as EventRange
     from pravega_spark.client.segment_ranges import SegmentRange as SegmentRange
     from pravega_spark.client.transaction import (
+        CompletedTransaction as CompletedTransaction,
         StreamTransaction as StreamTransaction,
         StreamTransactionWriter as StreamTransactionWriter,
     )

@@ -18,8 +18,8 @@ from chunkstore.schemes import BY_NAME
 from chunkstore.similarity import suggest
 
 _OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
-_OURS = {"s3": {"client"}}
-"""Options that choose the filesystem, so that none gets them."""
+_OURS = {"s3": {"client"}, "file": {"min_free"}}
+"""Options of the store itself, which no filesystem gets."""
 
 _S3_NAMES = {
     "aws_access_key_id": "'key'",
@@ -55,10 +55,10 @@ def check_storage_options(store: Store, options: Mapping[str, Any]) -> None:
         return
     verb, them = ("is", "it") if len(unknown) == 1 else ("are", "them")
     what = f"{', '.join(map(repr, unknown))} {verb}"
-    if not known:
+    if not known or scheme == "file":
+        takes = "a folder takes no storage options except 'min_free'" if known else f"{scheme} takes no storage options"
         raise StorageRefused(
-            f"{store.root}: {'a folder' if scheme == 'file' else scheme} takes no storage options, but {what} given: "
-            f"remove {them}, or give the URL of a bucket as the root"
+            f"{store.root}: {takes}, but {what} given: remove {them}, or give the URL of a bucket as the root"
         )
     raise StorageRefused(
         f"{store.root}: {what} not among the storage options of {scheme}://.{_advice(scheme, unknown[0], known)} Known "
@@ -86,7 +86,7 @@ def _known(scheme: str) -> set[str] | None:
 
     place = BY_NAME[scheme].options if scheme in BY_NAME else ""
     if place is None:
-        return set()
+        return _OURS.get(scheme, set())
     try:
         if place:
             module, _, name = place.partition(":")

@@ -61,7 +61,7 @@ AZURE = "abfs://container@account.dfs.core.windows.net/streams"
         (
             "/data/a",
             {"key": SECRET},
-            "a folder takes no storage options, but 'key' is given: remove it, or give the URL of a bucket as the root",
+            "a folder takes no storage options except 'min_free', but 'key' is given: remove it, or give the URL",
         ),
         (
             "memory://a",
@@ -148,7 +148,7 @@ def test_wherever_they_are_given(tmp_path: Path) -> None:
     ]
     for act in acts:
         with pytest.raises(
-            StorageRefused, match=r"a folder takes no storage options, but 'aws_key' is given"
+            StorageRefused, match=r"a folder takes no storage options except 'min_free', but 'aws_key' is given"
         ) as caught:
             act()
         assert SECRET not in str(caught.value)

@@ -18,10 +18,10 @@ from chunkstore.urls import check_url
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store at `url`: a path, or a URL with a scheme of `chunkstore.schemes` or any other one of fsspec.
 
-    `storage_options` go to fsspec's filesystem; folders and memory need none and ignore them. Of s3://, `client` says
-    which client it is: "s3fs", or "obstore" for those that it shares with s3fs. Nothing is requested yet,
-    so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other URL, and for one
-    that holds credentials. Each request is measured and logged (`chunkstore.measured_store`).
+    `storage_options` go to fsspec's filesystem; folders take 'min_free', memory none, and both ignore others. Of
+    s3://, `client` says which client it is: "s3fs", or "obstore" for those that it shares with s3fs. Nothing is
+    requested yet, so a wrong bucket or missing permissions show at the first use. Raises StorageRefused for any other
+    URL, and for one that holds credentials. Each request is measured and logged (`chunkstore.measured_store`).
     """
     check_url(url)
     return MeasuredStore(_adapter(*_split(url), storage_options or {}))

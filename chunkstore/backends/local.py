@@ -29,6 +29,7 @@ import os
 import pwd
 import re
 import stat
+import time
 import uuid
 import weakref
 from collections import deque
@@ -99,6 +100,10 @@ _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
     errno.EAGAIN: (StorageUnavailable, "the filesystem is busy: try again"),
 }
 
+_MIN_FREE, _MIN_FREE_PART = 64 << 20, 64
+_ROOM_KNOWN = 0.1
+"""Seconds for which a filesystem that had room is not asked again."""
+
 _MOST_NEIGHBOURS = 1000
 _MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _MOST_PIECES = min(os.sysconf("SC_IOV_MAX"), 1024)  # that the kernel takes at once
@@ -118,8 +123,15 @@ class LocalStore(Store):
     can_append = True
     host_clock = True  # of a shared folder it is the file server's, which cannot be known here
 
-    def __init__(self, folder: str, folders: int = 10_000) -> None:
-        """folders: of so many it is bounded that they are there."""
+    def __init__(
+        self,
+        folder: str,
+        folders: int = 10_000,
+        min_free: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """folders: of so many it is bounded that they are there. min_free: the bytes of the filesystem that are kept
+        for what frees space (`check_room`); by default 64 MiB, of a small filesystem a 64th."""
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
         self._above = self._folder.rstrip("/")  # the folder may be the top one
@@ -128,6 +140,8 @@ class LocalStore(Store):
         # Folders that exist and are synced into their parents; `_system` is always kept, or a lost mount is not
         # noticed.
         self._known = BoundedSet[str](folders, os.path.dirname(self._temporary))
+        self._min_free, self._clock = min_free, clock
+        self._had_room = -_ROOM_KNOWN  # when `check_room` last found some
         self._used = False  # whether an object of this project was read here
         self._real = BoundedSet[str](folders, self._folder)  # folders that are no links, nor those on the way to them
         self._real.add(self._folder)
@@ -272,6 +286,24 @@ class LocalStore(Store):
             return  # nothing is to be seen there
         except OSError as error:
             raise self._error(error, prefix) from error
+
+    def check_room(self) -> None:
+        if self._clock() - self._had_room < _ROOM_KNOWN:
+            return
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:
+            return  # there is no folder yet, or what is wrong with it shows in the next request
+        free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        least = min(_MIN_FREE, size // _MIN_FREE_PART) if self._min_free is None else self._min_free
+        if free < least:
+            raise StorageFull(
+                f"{self.root}: the filesystem has {free} bytes free, and {least} are kept for deletions and "
+                "maintenance: nothing is written until some space is freed. Truncate or delete streams and run "
+                "`pravega-spark maintain --yes`, or make the filesystem larger; storage option 'min_free' sets "
+                "how much is kept"
+            )
+        self._had_room = self._clock()
 
     def mark(self, path: str) -> Hashable:
         try:
@@ -684,4 +716,13 @@ def _remove(temporary: str) -> None:
 
 def opened(scheme: str, place: str, options: Mapping[str, Any]) -> Store:
     """The store at `scheme`://`place` (see `chunkstore.schemes`)."""
-    return LocalStore(place)
+    return LocalStore(place, min_free=_size(options.get("min_free")))
+
+
+def _size(value: object) -> int | None:
+    """The number of bytes of option 'min_free'."""
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    raise StorageRefused("storage option 'min_free' must be a number of bytes, as 1073741824; 0 keeps nothing free")

@@ -49,6 +49,13 @@ class Stores(NamedTuple):
     log: Store
     chunks: Store
 
+    def check_room(self) -> None:
+        """Raise StorageFull if a storage has so little room that users' data is not written any more. What frees space
+        needs some: truncations, deletions, flushes, garbage collection."""
+        self.chunks.check_room()
+        if self.log is not self.chunks:
+            self.log.check_room()
+
 
 def plan(segment: Segment, container: int, start: int, end: int, stored: StoredRanges) -> list[ObjectRange]:
     """The object ranges of `[start, end)` of a segment, in order; `stored` finds those in LTS.

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.argument("scope", type=ScopeType(), required=False)
+@click.option("--tag", help="Only streams with this tag.")
 @pass_session
-def list_(session: Session, scope: str | None) -> None:
+def list_(session: Session, scope: str | None, tag: str | None) -> None:
     """List the streams of SCOPE, or of all scopes."""
     manager = session.manager
     problems: list[DataCorruption] = []
-    infos = session.in_scopes(scope, lambda each: manager.stream_infos(each, lambda _, error: problems.append(error)))
+    infos = session.in_scopes(
+        scope, lambda each: manager.stream_infos(each, lambda _, error: problems.append(error), tag)
+    )
     rows = [_row(StreamName(info.scope, info.stream), info) for _, info in infos]
     unreadable = {"unreadable": [fact_of(error) for error in problems]} if problems else {}
     session.output.document({"streams": rows, **unreadable})

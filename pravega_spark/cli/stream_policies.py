@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.cli.stream_values import POLICIES, policies_row, policies_texts, retention_of, retention_options
-from pravega_spark.console.arguments import StreamName, stream_argument
+from pravega_spark.console.arguments import StreamName, dry_run_option, stream_argument
+from pravega_spark.quantities import counted
 
 if TYPE_CHECKING:
     from pravega_spark.streams.model.policies import ScalingPolicy
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @stream_argument
-@click.option("--min-segments", type=click.IntRange(min=1), help="Number of segments below which scaling does not go.")
+@click.option(
+    "--min-segments",
+    type=click.IntRange(min=1),
+    help="Number of segments of a stream that does not scale automatically, and the minimum of others. Segments are "
+    "replaced at once if there are others.",
+)
 @click.option("--scale-kib", type=click.IntRange(min=1), help="Split a segment above this rate, in KiB per second.")
 @click.option(
     "--scale-events", type=click.IntRange(min=1), help="Split a segment above this rate, in events per second."
 )
 @click.option("--scale-factor", type=click.IntRange(min=2), help="Number of segments that a split makes.")
-@click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more.")
+@click.option("--no-scaling", is_flag=True, help="Do not scale automatically any more: keep the present segments.")
 @retention_options
 @click.option("--no-retention", is_flag=True, help="Keep everything.")
 @click.option("--tag", "tags", multiple=True, help="Tag instead of those that the stream has. Repeatable.")
@@ -32,9 +39,15 @@ if TYPE_CHECKING:
 @click.option("--value-format", type=click.Choice(["json", "avro"]), help="How its events hold structured values.")
 @click.option("--value-schema", help="Fields of the values: 'id bigint, name string', or for avro its schema as JSON.")
 @click.option("--no-value-format", is_flag=True, help="Keep no format of values any more.")
+@dry_run_option
 @pass_session
-def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, **given: Any) -> None:
-    """Change policies, tags and value format of a stream. What no option is given for is unchanged, as are segments."""
+def update(
+    session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags: bool, dry_run: bool, **given: Any
+) -> None:
+    """Change policies, tags and value format of a stream. What no option is given for is unchanged.
+
+    A scaling policy that requires another number of segments replaces all segments, in the same step.
+    """
     from pravega_spark.streams.model.stream_record import UNCHANGED, StreamUpdate, checked_tags
 
     if not (tags or no_tags or any(given.values())):
@@ -58,11 +71,27 @@ def update(session: Session, /, name: StreamName, tags: tuple[str, ...], no_tags
         )
 
     found = session.catalog.stream(*name)
+    segments = len(found.snapshot().record.current.segments)
+    if dry_run:
+        session.confirm(False, *_would(name, segments, found.planned_update(chosen)), dry_run=True)
     found.update_by(chosen)
     record = found.snapshot().record
-    session.output.document({"stream": str(name), **policies_row(record)})
+    now = len(record.current.segments)
+    session.output.document({"stream": str(name), **policies_row(record), "segments": now})
     session.output.line(f"stream {name} was updated; its policies and tags are now:")
     session.output.properties(policies_texts(record), POLICIES)
+    if now != segments:
+        session.output.line(f"it was scaled from {segments} to {counted(now, 'segment')}")
+
+
+def _would(name: StreamName, segments: int, record: StreamRecord) -> Iterator[str]:
+    """What an update would do. segments: their number now. record: of the stream after it."""
+    yield f"This would update stream {name}; its policies and tags would be:"
+    for what, text in policies_texts(record).items():
+        if text is not None:
+            yield f"{what}: {text}"
+    if (then := len(record.current.segments)) != segments:
+        yield f"It would be scaled from {segments} to {counted(then, 'segment')}."
 
 
 def _values(format: str | None, schema: str | None, none: bool) -> ValueFormat | None:
@@ -100,7 +129,7 @@ def _scaling(
     if not (min_segments or scale_kib or scale_events or scale_factor or no_scaling):
         return None
     now = record.scaling
-    least = min_segments or now.min_segments
+    least = min_segments or (len(record.current.segments) if no_scaling else now.min_segments)
     if scale_kib:
         return ScalingPolicy("bytes", least, scale_kib, scale_factor or now.scale_factor or 2)
     if scale_events:

@@ -120,16 +120,22 @@ class AsyncEventWriter(_OfOneLoop):
         await self._written(partial(self._opened.write_event_bytes, content, routing_key, number))
 
     async def write_events(
-        self, events: Column, routing_keys: Keys | None = None, numbers: Numbers | None = None
+        self,
+        events: Column,
+        routing_keys: Keys | None = None,
+        numbers: Numbers | None = None,
+        *,
+        routing_key: str | None = None,
+        atomic: bool = False,
     ) -> None:
         """Write a column of strings or bytes; returns when all of it is durable. Raises as `EventWriter.write_events`.
 
         The event loop is busy while the column is validated and copied: some milliseconds for 10 MB.
         """
         column = validated_events(events)
-        keys = validated_keys(routing_keys, len(column))
+        keys = validated_keys(routing_keys, len(column), routing_key)
         checked = None if numbers is None else check_numbers(numbers, len(column), -1)
-        await self._written(partial(self._opened.write_events, column, keys, checked))
+        await self._written(partial(self._opened.write_events, column, keys, checked, atomic=atomic))
 
     async def flush(self) -> None:
         """Wait until all that was written before is durable, cancelled writes included. Raises as

@@ -97,8 +97,13 @@ def _column(name: str, values: Column | Keys, kind: pa.DataType | None = None) -
         ) from None
 
 
-def validated_keys(keys: Keys | None, count: int) -> pa.Array | pa.ChunkedArray | None:
-    """The keys as a column. ValueError if there is not one, or null, for each event."""
+def validated_keys(keys: Keys | None, count: int, of_all: str | None = None) -> pa.Array | pa.ChunkedArray | None:
+    """The keys as a column. ValueError if there is not one, or null, for each event. of_all: the key of all events."""
+    if of_all is not None:
+        check_key(of_all)
+        if keys is not None:
+            raise ValueError("write_events: give routing_keys or routing_key, not both")
+        return pa.repeat(pa.scalar(of_all), count)
     if keys is None:
         return None
     column = _column("routing_keys", keys, pa.string())
@@ -132,6 +137,22 @@ def check_numbers(numbers: Sequence[int] | np.ndarray | None, count: int, last: 
     if found[0] < 0 or (np.diff(found) <= 0).any():
         raise ValueError(f"write_events: numbers must be 0 or more and ascend, not {reprlib.repr(numbers)}")
     return found
+
+
+def check_atomic(column: pa.Array, atomic: bool, most: int) -> None:
+    """Raise ValueError if a write is atomic, and its framed events have more bytes than one append of a writer takes;
+    TypeError if `atomic` is no bool."""
+    if not isinstance(atomic, bool):
+        raise TypeError(f"write_events: atomic must be True or False, not {reprlib.repr(atomic)}")
+    if not atomic:
+        return
+    size = (pc.sum(pc.binary_length(column)).as_py() or 0) + HEADER_SIZE * len(column)
+    if size > most:
+        raise ValueError(
+            f"write_events: the events have {size} bytes with their headers, more than the limit of {most} of an "
+            "atomic write: write them with StreamManager.write_events, or in a transaction, which are atomic at any "
+            "size"
+        )
 
 
 def row_ranges(column: pa.Array, size: int) -> Iterator[tuple[int, int]]:

@@ -33,8 +33,9 @@ from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events
+from pravega_spark.client.scope_contents import delete_scope, delete_scope_with_contents
 from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
-from pravega_spark.client.transaction import StreamTransactionWriter
+from pravega_spark.client.transaction import CompletedTransaction, StreamTransactionWriter, completed_transactions
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
@@ -358,11 +359,20 @@ class StreamManager:
         validate_scope_name(scope_name)
         return Catalog(self._opened(create=True, empty=True)).create_scope(scope_name)
 
-    def delete_scope(self, scope_name: str) -> bool:
+    def delete_scope(self, scope_name: str, force: bool = False) -> bool:
         """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty, also if it has reader groups, as
-        Pravega does (PravegaTablesScope.deleteScope)."""
-        root = self.root
-        return self._catalog.delete_scope(scope_name, lambda: StreamReaderGroup.names(root, scope_name))
+        Pravega does (PravegaTablesScope.deleteScope).
+
+        force: delete all that it has too: streams, sealed or not, reader groups and key-value tables. If the call was
+        interrupted, repeat it. Raises ScopeNotEmpty if other processes create something in the scope all the time.
+        """
+        self.root.check_writable()
+        delete = delete_scope_with_contents if force else delete_scope
+        return delete(self._catalog, validate_scope_name(scope_name))
+
+    def check_scope_exists(self, scope_name: str) -> bool:
+        """Whether a scope exists now."""
+        return self._catalog.scope_exists(scope_name)
 
     def list_scope(self) -> list[str]:
         """The names of all scopes, sorted."""
@@ -403,8 +413,8 @@ class StreamManager:
         """Change a stream's policies and tags. An argument that is left out changes nothing; None sets what a new
         stream has: one fixed segment, no retention, no tags. Returns True.
 
-        Unlike `pravega_client`, which resets omitted settings: replace=True does that. Its segments stay as
-        they are. Raises StreamSealed.
+        Unlike `pravega_client`, which resets omitted settings: replace=True does that. A scaling policy also scales the
+        stream, as `set_scaling`. Raises StreamSealed, TooManySegments.
         """
         if replace:
             scaling_policy = None if isinstance(scaling_policy, Unchanged) else scaling_policy
@@ -416,7 +426,9 @@ class StreamManager:
     def set_scaling(self, scope_name: str, stream_name: str, policy: ScalingPolicy | None) -> None:
         """Give a stream another scaling policy; None is that of a new stream, one fixed segment. The rest is kept.
 
-        Its segments stay as they are until the policy, or `scale_stream`, changes them. Raises StreamSealed.
+        The same step scales the stream if it has not the fixed number of segments, or has fewer than the minimum: all
+        open segments are replaced by that many, with equal ranges of keys, as in Pravega. Writers and readers follow.
+        Raises StreamSealed, TooManySegments.
         """
         self._catalog.stream(scope_name, stream_name).update(scaling=policy)
 
@@ -468,10 +480,22 @@ class StreamManager:
         """The tags of the stream."""
         return list(self._catalog.stream(scope_name, stream_name).snapshot().record.tags)
 
-    def list_stream(self, scope_name: str) -> list[str]:
-        """The names of a scope's streams, sorted. Raises ScopeNotFound."""
+    def list_stream(self, scope_name: str, tag: str | None = None) -> list[str]:
+        """The names of a scope's streams, sorted: all, or those with a tag. Raises ScopeNotFound.
+
+        With a tag, streams whose record is damaged are left out; a warning names them.
+        """
         self._catalog.check_scope(scope_name)
-        return sorted(self._catalog.streams(scope_name))
+        if tag is None:
+            return sorted(self._catalog.streams(scope_name))
+        found = self._catalog.query(scope_name, lambda snapshot: snapshot.stream.name, _warn_of, tag)
+        return list(found)
+
+    def check_stream_exists(self, scope_name: str, stream_name: str) -> bool:
+        """Whether a stream exists now."""
+        stream = self._catalog.stream(scope_name, stream_name)
+        stream.container.refresh()
+        return stream.exists()
 
     def create_key_value_table(
         self, scope_name: str, table_name: str, configuration: KeyValueTableConfiguration
@@ -529,15 +553,18 @@ class StreamManager:
         return self._catalog.stream(scope_name, stream_name).query(_described)
 
     def stream_infos(
-        self, scope_name: str, unreadable: Callable[[str, DataCorruption], None] | None = None
+        self,
+        scope_name: str,
+        unreadable: Callable[[str, DataCorruption], None] | None = None,
+        tag: str | None = None,
     ) -> Iterator[StreamInfo]:
-        """Describe each stream of a scope, in the order of their names. Raises ScopeNotFound.
+        """Describe each stream of a scope, or each with a tag, in the order of their names. Raises ScopeNotFound.
 
         unreadable: called for each stream of which something cannot be understood, with its name and the error, which
         says how to remove it. Without it, the first such error is raised once all other streams were described.
         """
         self._catalog.check_scope(scope_name)
-        return self._catalog.query(scope_name, _described, unreadable)
+        return self._catalog.query(scope_name, _described, unreadable, tag)
 
     def stream_timeline(
         self, scope_name: str, stream_name: str, cuts: Mapping[str, PositionLike] | None = None
@@ -592,6 +619,10 @@ class StreamManager:
     ) -> StreamCut:
         """A cut about `approx_bytes` after `cut`, or the tail. It may be some 16 KiB further in each segment.
 
+        It is not beyond the end of a segment that was replaced in a scale, as in Pravega: the next call goes on in the
+        successors, once all segments that they succeed were read to their ends. So the segments of the range between
+        the two cuts can be read in any order, and in parallel.
+
         approx_bytes: bytes, or a text such as "10MiB". Raises InvalidStreamCut, and TruncatedData if the head is after
         `cut`.
         """
@@ -620,6 +651,20 @@ class StreamManager:
         if found == UNBOUNDED:
             raise InvalidStreamCut("cut: UNBOUNDED does not say of which stream: give a stream cut, or its text")
         return self._catalog.stream(found.scope, found.stream).query(lambda snapshot: lag(snapshot, found))
+
+    def distance(
+        self,
+        scope_name: str,
+        stream_name: str,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
+    ) -> int:
+        """The bytes of the events between two positions, headers included, by default from head to tail.
+
+        Raises InvalidStreamCut, also if `end` is before `start`, and TruncatedData if the head is after `start`.
+        """
+        begin, finish = _range(start, end)
+        return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: _distance(snapshot, begin, finish))
 
     def list_reader_group(self, scope_name: str) -> list[str]:
         """The names of a scope's reader groups, sorted. Raises ScopeNotFound."""
@@ -711,6 +756,15 @@ class StreamManager:
     ) -> StreamTransactionWriter:
         """A writer that begins transactions on a stream. `writer_id` is accepted and ignored."""
         return StreamTransactionWriter(self._catalog.stream(scope_name, stream_name), self._check_open)
+
+    def list_completed_transactions(self, scope_name: str, stream_name: str) -> list[CompletedTransaction]:
+        """The transactions of a stream that were committed or aborted, the last one first.
+
+        They are remembered for a day, by `maintain`, and by processes that write to the stream.
+        """
+        stream = self._catalog.stream(scope_name, stream_name)
+        stream.snapshot()
+        return completed_transactions(stream)
 
     def create_byte_stream(self, scope_name: str, stream_name: str) -> ByteStream:
         """A stream with one segment and no events, as bytes. Raises ByteStreamError for other streams."""
@@ -935,6 +989,16 @@ def _value_columns(value_format: ValueFormat | None, on_malformed: OnMalformed) 
     return None if value_format is None else ValueColumns.of(value_format, on_malformed)
 
 
+def _distance(snapshot: Snapshot, start: StreamPosition, end: StreamPosition) -> int:
+    wanted = snapshot.ranges(cut_at(start, snapshot, "head"), cut_at(end, snapshot, "tail"))
+    ranges, _ = snapshot.available(wanted)
+    return sum(high - low for low, high in ranges.values())
+
+
+def _warn_of(name: str, error: DataCorruption) -> None:
+    logger.warning("%s", str(error))
+
+
 def _tail_of(start: PositionLike | None, poll_interval: DurationLike) -> tuple[StreamPosition, float]:
     """Where a tail begins, and the seconds between its polls. Raises ValueError."""
     interval = parse_seconds(poll_interval)
@@ -946,4 +1010,4 @@ def _tail_of(start: PositionLike | None, poll_interval: DurationLike) -> tuple[S
 def _next_cut(snapshot: Snapshot, place: StreamPosition, approx_bytes: int) -> StreamCut:
     cut, tail = cut_at(place, snapshot), snapshot.tail_cut()
     snapshot.available(snapshot.ranges(cut, tail))
-    return snapshot.next_cut(cut, tail, max_bytes=approx_bytes)
+    return snapshot.next_cut_of_stage(cut, tail, approx_bytes)

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from random import random
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +49,9 @@ BATCH_BYTES = 4 << 20
 MAX_WAITING = 64
 """Maximum number of writes in flight."""
 
+MIN_LEASE = 10.0
+"""Minimum lease in seconds (Pravega: Config.MIN_LEASE_VALUE)."""
+
 
 class _Submitted(NamedTuple):
     """A write in flight. segment: the first one that it appends to. interleaving: of its events, if it has several."""
@@ -59,13 +61,33 @@ class _Submitted(NamedTuple):
     interleaving: Interleaving | None
 
 
+class CompletedTransaction(NamedTuple):
+    """A transaction that was committed or aborted. txn_id: as StreamTransaction.get_txn_id. status: "committed" or
+    "aborted". ended: ms since the epoch."""
+
+    txn_id: int
+    status: str
+    ended: int
+
+
+def completed_transactions(stream: Stream) -> list[CompletedTransaction]:
+    """The ended transactions of a stream that have a record, the last one first."""
+    found = (
+        CompletedTransaction(each.id.int, record.status, record.changed)
+        for each, record in transactions.transactions(stream)
+        if record.status != OPEN
+    )
+    return sorted(found, key=lambda each: each.ended, reverse=True)
+
+
 @checks_parameters(but=("__init__", "write_event", "write_event_bytes", "write_events"))
 class StreamTransaction:
     """Events that are committed to a stream together. Made by `StreamTransactionWriter`. For one thread.
 
     A with statement commits it at the end, or aborts it on an exception, unless it has ended before. Events of one
-    routing key keep their order. Methods raise TransactionClosed once it was committed, aborted or has expired, also
-    for a second commit or abort through this object, as `pravega_client` does; StreamSealed; StorageError.
+    routing key keep their order, and so do those without a key, which all go to one segment. Methods raise
+    TransactionClosed once it was committed, aborted or has expired, also for a second commit or abort through this
+    object, as `pravega_client` does; StreamSealed; StorageError.
     """
 
     def __init__(
@@ -81,7 +103,7 @@ class StreamTransaction:
         self._segments = record.routing.segments
         self._bounds = [segment.high for segment in self._segments]
         self._key_hashes = KeyHashes()
-        self._random = np.random.default_rng()
+        self._keyless = hash_key(str(transaction.id))  # one segment takes all events without a key, in their order
         self._waiting: deque[_Submitted] = deque()
         self._columns: list[ColumnOrder] = []
         self._failure: Exception | None = None
@@ -116,7 +138,7 @@ class StreamTransaction:
         content = frame_event(event, IN_TRANSACTION)
         if routing_key is not None:
             check_key(routing_key)
-        index = bisect_left(self._bounds, random() if routing_key is None else hash_key(routing_key))
+        index = bisect_left(self._bounds, self._keyless if routing_key is None else hash_key(routing_key))
         parts = segment_appends([(index, memoryview(content), np.array([len(content)]))], self._segments, 0)
         self._submit([(parts, None)])
 
@@ -132,7 +154,7 @@ class StreamTransaction:
         if len(column) == 0:
             return
         hashes = self._key_hashes.find(keys) if keys is not None else np.full(len(column), np.nan)
-        segments = segment_for(hashes, self._bounds, self._random)
+        segments = segment_for(np.where(np.isnan(hashes), self._keyless, hashes), self._bounds)
         ids = [segment.id for segment in self._segments]
         appends = []
         for start, end in row_ranges(column, BATCH_BYTES):
@@ -194,10 +216,11 @@ class StreamTransaction:
             self._settle()
 
     def ping(self, lease: DurationLike | None = None) -> None:
-        """Keep it open for another `lease` (seconds, or "5m"), by default for as long as the last time."""
+        """Keep it open for another `lease` (seconds, or "5m"; 10 s at least), by default for as long as the last
+        time."""
         self._owner.check()
         self._check_manager()
-        self._transaction.ping(None if lease is None else parse_seconds(lease))
+        self._transaction.ping(None if lease is None else _lease_seconds(lease))
 
     def commit(self) -> None:
         """Commit all events together. Can be repeated after a failure, also by another process."""
@@ -246,10 +269,10 @@ class StreamTransactionWriter:
         return self._stream.key
 
     def begin_txn(self, lease: DurationLike = LEASE) -> StreamTransaction:
-        """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"). Raises
-        StreamSealed."""
+        """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"; 10 s at least).
+        Raises StreamSealed."""
         self._check_open()
-        return StreamTransaction(*transactions.begin(self._stream, parse_seconds(lease)), self._check_open)
+        return StreamTransaction(*transactions.begin(self._stream, _lease_seconds(lease)), self._check_open)
 
     def get_txn(self, txn_id: int | uuid.UUID | str) -> StreamTransaction:
         """A transaction by its id: an integer, as `get_txn_id` returns it, a UUID or its text, as lists show it.
@@ -267,6 +290,15 @@ class StreamTransactionWriter:
         """
         self._check_open()
         Transaction(self._stream, _parse_id(txn_id)).abort()
+
+
+def _lease_seconds(lease: DurationLike) -> float:
+    seconds = parse_seconds(lease)
+    if seconds < MIN_LEASE:
+        raise ValueError(
+            f"lease must be at least {MIN_LEASE:g} seconds, not {lease!r}: a shorter one could expire in a pause"
+        )
+    return seconds
 
 
 def _parse_id(value: int | uuid.UUID | str) -> uuid.UUID:

@@ -47,6 +47,7 @@ from pravega_spark.client.batches import (
 from pravega_spark.client.event_validation import (
     Column,
     Keys,
+    check_atomic,
     check_key,
     check_number,
     check_numbers,
@@ -232,18 +233,26 @@ class EventWriter:
         events: Column,
         routing_keys: Keys | None = None,
         numbers: Numbers | None = None,
+        *,
+        routing_key: str | None = None,
+        atomic: bool = False,
     ) -> None:
         """Write a column of strings or bytes, with a routing key (or null) for each. Fast: no object per event.
 
-        The whole column is validated and copied before any of it is written, so all of it is written or nothing.
-        numbers: of a producer's events, ascending; by default the next ones.
+        The whole column is validated and copied before any of it is queued. A large one is appended in several parts,
+        and a process that dies may have appended some of them.
 
-        Raises ValueError for a null event, an event of more than 8 MiB, or if there are not as many keys as events;
-        TypeError for another column type; the errors of `write_event_bytes`.
+        numbers: of a producer's events, ascending; by default the next ones. routing_key: of all events, instead of
+        `routing_keys`. atomic: one append takes all events, so readers see all of them or none, whatever fails; those
+        of one segment are contiguous in it. They may have 16 MiB, headers of 8 bytes for each event included.
+
+        Raises ValueError for a null event, an event of more than 8 MiB, more bytes than `atomic` allows, or if there
+        are not as many keys as events; TypeError for another column type; the errors of `write_event_bytes`.
         """
         self._owner.check()
         column = validated_events(events)
-        keys, routes = validated_keys(routing_keys, len(column)), self._routes
+        keys, routes = validated_keys(routing_keys, len(column), routing_key), self._routes
+        check_atomic(column, atomic, COLUMNS_BYTES)
         if len(column) == 0:
             return
         if self._producer is None and numbers is None:

@@ -278,7 +278,12 @@ def yes_option(command: Command) -> Command:
 
 def change_options(command: Command) -> Command:
     """Add --yes, without which a command changes nothing, and --dry-run, which makes that a success."""
-    return click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")(yes_option(command))
+    return dry_run_option(yes_option(command))
+
+
+def dry_run_option(command: Command) -> Command:
+    """Add --dry-run, for a command that needs no --yes."""
+    return click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")(command)
 
 
 def settings_option(command: Command) -> Command:

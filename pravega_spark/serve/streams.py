@@ -15,7 +15,8 @@ from pravega_spark.serve.schemas import Unfit
 from pravega_spark.serve.service import Service
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import EpochRecord, StreamSegmentRecord, overlapping
-from pravega_spark.streams.model.stream_record import StreamRecord
+from pravega_spark.streams.model.policies import ScalingPolicy
+from pravega_spark.streams.model.stream_record import UNCHANGED, StreamRecord, Unchanged
 from pravega_spark.streams.reading.snapshot import Snapshot
 
 
@@ -57,10 +58,9 @@ def update_stream(service: Service, call: Call) -> Reply:
     """Give a stream other policies and tags. As in Pravega: without retentionPolicy and streamTags it has none then."""
     (scope, name), body = _names(call), call.body
     manager = service.manager
+    scaling: ScalingPolicy | Unchanged = UNCHANGED
     if "scalingPolicy" in body:
         scaling = policies.scaling_of(body["scalingPolicy"])
-    else:
-        scaling = service.stream(scope, name).snapshot().record.scaling
     retention = policies.retention_of(body["retentionPolicy"]) if "retentionPolicy" in body else None
     manager.update_stream_with_policy(scope, name, scaling, retention, policies.tags_of(body) or ())
     return _property(service, scope, name, 200, body)

@@ -130,6 +130,6 @@ def resolve_cut(snapshot: Snapshot, text: str, unbounded: StreamCut) -> StreamCu
         return snapshot.tail_cut()
     if text in ("unbounded", "UNBOUNDED"):
         return unbounded
-    cut = StreamCut.from_text(text)
+    cut = snapshot.resolved(StreamCut.from_text(text))
     snapshot.check(cut)
     return cut

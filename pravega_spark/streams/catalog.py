@@ -103,16 +103,21 @@ class Catalog:
         scope: str,
         question: Callable[[Snapshot], T],
         unreadable: Callable[[str, DataCorruption], None] | None = None,
+        tag: str | None = None,
     ) -> Iterator[T]:
         """The result of `question` for each stream of a scope, in the order of their names. Raises StorageError.
 
         Each container is refreshed once, at the beginning. unreadable: called with the name of each stream whose
-        record is damaged; without it, the first such error is raised after all other streams.
+        record is damaged; without it, the first such error is raised after all other streams. tag: only streams that
+        have it.
         """
         problems: list[DataCorruption] = []
         for name in sorted(self.streams(scope)):
+            stream = self.stream(scope, name)
             try:
-                found = self.stream(scope, name).query(question, refresh=False)
+                if tag is not None and tag not in stream.snapshot(refresh=False).record.tags:
+                    continue
+                found = stream.query(question, refresh=False)
             except StreamNotFound:
                 continue  # deleted meanwhile
             except DataCorruption as error:

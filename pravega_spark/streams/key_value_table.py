@@ -229,6 +229,8 @@ class StoredTable:
         keys = {put[0]: as_key(modification.key) for put, modification in zip(puts, modifications, strict=True)}
         self._check_partitions(life.configuration, modifications)
         container = self.container
+        if any(value is not None for _, value, *_ in puts):
+            container.stores.check_room()
         known = self._opened(container.state)
         opened = known if known is not None and known.record.id == life.id else self._of(life, container.refresh())
         while True:

@@ -119,7 +119,8 @@ class Stream(WritableStream):
     ) -> None:
         """Change policies and tags of the stream; None: the defaults of a new stream.
 
-        Omitted ones are unchanged. Raises StreamSealed.
+        Omitted ones are unchanged. A scaling policy also scales the stream to its number of segments (see
+        `changes.update`). Raises StreamSealed, TooManySegments.
         """
         policy = ONE_SEGMENT if scaling is None else scaling
         labels = tags if isinstance(tags, Unchanged) else checked_tags(tags or ())
@@ -132,6 +133,12 @@ class Stream(WritableStream):
         StreamSealed, and what `choose` raises.
         """
         self._change(lambda snapshot: changes.update(snapshot, choose))
+
+    def planned_update(self, choose: Callable[[StreamRecord], StreamUpdate]) -> StreamRecord:
+        """The record that `update_by` would make now, for a dry run. Raises as it does."""
+        record = self.query(lambda snapshot: changes.update(snapshot, choose)).record
+        assert record is not None
+        return record
 
     def set_value_format(self, format: ValueFormat | None) -> None:
         """Keep with the stream how its events hold values; None: no longer. Its events stay as they are.

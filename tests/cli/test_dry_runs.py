@@ -36,8 +36,9 @@ class Places(NamedTuple):
 
 
 REFUSED = {
-    "scope delete": ["none", "sc", "read"],
+    "scope delete": ["none", "sc", "read", "none --force"],
     "stream unsubscribe": ["sc/none query:job", "sc/one query:none", "sc/one"],
+    "stream update": ["sc/none --tag a", "sc/sealed --tag a", "sc/one", "sc/one --min-segments 10001"],
     "stream seal": ["sc/none", "none/one", "sc"],
     "stream delete": ["sc/none --seal", "sc/one"],
     "stream truncate": [
@@ -77,6 +78,7 @@ REFUSED = {
 SOUND = {
     "scope delete": "demo",
     "stream unsubscribe": "demo/rides query:job",
+    "stream update": "demo/rides --min-segments 9",
     "stream seal": "demo/rides",
     "stream delete": "demo/rides --seal",
     "stream truncate": "demo/rides --at tail",
@@ -185,6 +187,6 @@ def test_a_dry_run_ends_in_the_refusal_of_the_run(places: Places, tmp_path: Path
     before = content(folder)
     dry = ran(*call, "--dry-run", root=root)
     assert content(folder) == before and not (tmp_path / "empty").exists()
-    done = ran(*call, "--yes", root=root)
+    done = ran(*call, *(["--yes"] if words != "stream update" else []), root=root)
     told = [re.sub(r"\d+", "N", result.stderr) for result in (dry, done)]
     assert (dry.exit_code, told[0]) == (done.exit_code, told[1]) and done.exit_code, (dry.output, done.output)

@@ -47,8 +47,25 @@ def test_each_part_for_itself(root: str) -> None:
     assert updated(root, "--scale-factor", "4") == (("bytes", 2, 200, 4), ("time", 7, None), ["c"])
     assert updated(root, "--scale-events", "9", "--min-segments", "1")[0] == ("events", 1, 9, 4)
     assert updated(root, "--no-retention", "--no-tags") == (("events", 1, 9, 4), None, [])
-    assert updated(root, "--no-scaling")[0] == ("fixed", 1, 0, 0)
+    assert updated(root, "--no-scaling")[0] == ("fixed", 2, 0, 0)  # as many as it has
     assert updated(root, "--scale-kib", "8", stream="sc/plain")[0] == ("bytes", 1, 8, 2)
+
+
+def test_another_number_of_segments_scales_the_stream_and_a_dry_run_says_so(root: str) -> None:
+    def segments() -> int:
+        return len(document("stream", "describe", "sc/plain", root=root)["stream"]["current"])
+
+    planned = run("stream", "update", "sc/plain", "--min-segments", "3", "--tag", "new", "--dry-run", root=root).stdout
+    assert "would update stream sc/plain" in planned and "tags: new" in planned
+    assert "It would be scaled from 1 to 3 segments." in planned and segments() == 1
+    done = run("stream", "update", "sc/plain", "--min-segments", "3", root=root).stdout
+    assert "it was scaled from 1 to 3 segments" in done and segments() == 3
+    run("stream", "update", "sc/plain", "--scale-events", "9", "--min-segments", "1", root=root)
+    assert segments() == 3
+    assert "scaled" not in run("stream", "update", "sc/plain", "--tag", "x", "--dry-run", root=root).stdout
+    run("stream", "update", "sc/plain", "--no-scaling", root=root)
+    assert segments() == 3
+    assert document("stream", "update", "sc/plain", "--min-segments", "2", root=root)["segments"] == 2
 
 
 def test_a_maximum_stays_until_another_is_given(root: str) -> None:

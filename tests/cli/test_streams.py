@@ -124,7 +124,11 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     },
     "scope create": {"scope": str, "created": bool},
     "scope list": {"scopes": [{"scope": str, "streams": int}]},
-    "scope delete": {"scope": str, "deleted": bool},
+    "scope delete": {
+        "scope": str,
+        "deleted": bool,
+        "contents": {"streams": int, "reader_groups": int, "key_value_tables": int},
+    },
     "stream create": {"stream": str, "created": bool, "not_applied": list},
     "stream list": {"streams": [ROW]},
     "stream describe": {
@@ -160,6 +164,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
         "retention": {"kind": str, "limit": int, "maximum": int | None},
         "tags": [str],
         "values": dict | None,
+        "segments": int,
     },
     "stream scale": {"stream": str, "sealed": [int], "epoch": int, "current": [{"id": int, "segment": str, **RANGE}]},
     "stream unsubscribe": {"stream": str, "subscriber": str},
@@ -437,7 +442,8 @@ def test_every_document_has_its_form(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not did("scope create", "sc")["created"]
     did("scope create", "empty")
     assert did("scope list")["scopes"] == [{"scope": "empty", "streams": 0}, {"scope": "sc", "streams": 0}]
-    assert did("scope delete", "empty", "--yes") == {"scope": "empty", "deleted": True}
+    deleted = did("scope delete", "empty", "--yes")
+    assert (deleted["scope"], deleted["deleted"], set(deleted["contents"].values())) == ("empty", True, {0})
     assert did("stream create", S, "--scale-kib", "5", "--retain-time", "999999999ms", "--tag", "t")["created"]
     lines = tmp_path / "lines"
     lines.write_bytes(b"first\nsecond\n\xff\n")
@@ -530,6 +536,22 @@ def test_scopes(folder: str, tmp_path: Path) -> None:
     assert asked.stdout == "This would delete scope other, which has no streams.\n" and "give --yes" in asked.stderr
     assert run("scope", "delete", "other", "--yes", root=folder).stdout == "scope other was deleted\n"
     assert "does not exist" in run("scope", "delete", "other", "--yes", root=folder, code=1).stderr
+    full = tmp_path / "full"
+    with StreamManager(str(full)) as manager:
+        manager.create_scope("sc")
+        manager.create_stream_with_policy("sc", "one", tags=["red"])
+        manager.create_stream("sc", "two")
+        manager.create_reader_group("readers", "sc", "one")
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_event("a")
+    assert [row["stream"] for row in document("stream", "list", "--tag", "red", root=full)["streams"]] == ["sc/one"]
+    assert "reader groups first: readers" in run("scope", "delete", "sc", root=full, code=1).stderr
+    asked = run("scope", "delete", "sc", "--force", root=full, code=1).stdout
+    assert "with all that it has: 2 streams, 1 reader group, 0 key-value tables." in asked
+    assert "stream sc/one: 1 event, 9 bytes" in asked and "reader group sc/readers" in asked
+    gone = document("scope", "delete", "sc", "--force", "--yes", root=full)
+    assert gone["deleted"] and gone["contents"] == {"streams": 2, "reader_groups": 1, "key_value_tables": 0}
+    assert document("scope", "list", root=full) == {"scopes": []}
     new = tmp_path / "new"
     assert "holds no streams" in run("scope", "create", "sc", root=new, code=1).stderr and not new.exists()
     run("scope", "create", "sc", "--new-root", root=new)

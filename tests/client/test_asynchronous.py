@@ -99,7 +99,8 @@ def test_a_write_returns_when_it_is_durable(manager: StreamManager) -> None:
             for number, write in enumerate((writer.write_event("a", "k"), writer.write_event_bytes(b"b"))):
                 await write
                 assert writer.durable_events == number + 1 == len(payloads(manager))
-            await writer.write_events(["c", "d"], ["k", None])
+            await writer.write_events(["c"], routing_key="k", atomic=True)
+            await writer.write_events(["d"])
             assert (writer.durable_events, writer.unconfirmed, writer.waiting) == (4, 0, 0)
             assert payloads(manager) == ["a", "b", "c", "d"]
             await writer.flush()

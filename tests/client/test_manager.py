@@ -97,6 +97,64 @@ def test_scopes(manager: StreamManager) -> None:
         manager.create_scope("../up")
 
 
+def test_whether_something_exists(manager: StreamManager, url: str) -> None:
+    assert manager.check_scope_exists("sc") and not manager.check_scope_exists("none")
+    assert manager.check_stream_exists("sc", "one") and not manager.check_stream_exists("sc", "none")
+    assert not manager.check_stream_exists("none", "one")
+    with StreamManager(url) as other:
+        other.delete_scope("sc", force=True)
+    assert not manager.check_stream_exists("sc", "one") and not manager.check_scope_exists("sc")
+    with pytest.raises(ValueError, match="stream name"):
+        manager.check_stream_exists("sc", "a/b")
+
+
+def test_streams_by_tag(manager: StreamManager) -> None:
+    manager.set_tags("sc", "one", ["t1", "t1"])
+    assert manager.get_stream_tags("sc", "one") == ["t1"]
+    manager.create_stream_with_policy("sc", "b", tags=["t2", "t1"])
+    assert manager.list_stream("sc", "t1") == manager.list_stream("sc", tag="t1") == ["b", "one"]
+    assert manager.list_stream("sc", "t2") == ["b"] and manager.list_stream("sc", "t3") == []
+    assert [info.stream for info in manager.stream_infos("sc", tag="t2")] == ["b"]
+    with pytest.raises(ScopeNotFound):
+        manager.list_stream("none", "t1")
+
+
+def test_the_distance_of_two_cuts(manager: StreamManager) -> None:
+    with manager.create_writer("sc", "one") as writer:
+        writer.write_events(["a", "b", "c"])
+    first, tail = StreamCut("sc", "one", {0: 9}), manager.stream_info("sc", "one").tail
+    manager.scale_stream("sc", "one", [0], [(0.0, 0.5), (0.5, 1.0)])
+    with manager.create_writer("sc", "one") as writer:
+        writer.write_events(["d", "e", "f"], ["a", "b", "c"])
+    assert manager.distance("sc", "one") == 54 and manager.distance("sc", "one", first, tail) == 18
+    assert manager.distance("sc", "one", first) == 45 and manager.distance("sc", "one", end=first) == 9
+    assert manager.distance("sc", "one", first, first) == 0 == manager.distance("sc", "one", "tail", "tail")
+    with pytest.raises(InvalidStreamCut):
+        manager.distance("sc", "one", tail, first)
+    manager.truncate_stream("sc", "one", tail)
+    with pytest.raises(TruncatedData):
+        manager.distance("sc", "one", first)
+    assert manager.distance("sc", "one") == 27
+
+
+def test_completed_transactions_are_listed(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "one")
+    committed, aborted = writer.begin_txn(), writer.begin_txn()
+    writer.begin_txn().write_event("open")
+    committed.write_event("a")
+    assert manager.list_completed_transactions("sc", "one") == []
+    committed.commit()
+    aborted.abort()
+    found = manager.list_completed_transactions("sc", "one")
+    assert {each.txn_id: each.status for each in found} == {
+        committed.get_txn_id(): "committed",
+        aborted.get_txn_id(): "aborted",
+    }
+    assert found[0].ended >= found[1].ended > 1_600_000_000_000
+    with pytest.raises(StreamNotFound):
+        manager.list_completed_transactions("sc", "none")
+
+
 @pytest.mark.parametrize(
     "ask",
     [

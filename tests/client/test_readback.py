@@ -191,7 +191,7 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
     table, key = manager.key_value_table("s", "t"), TableKey(b"k", b"s")
     calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         ("create_scope", manager.create_scope, ("t",)),
-        ("delete_scope", manager.delete_scope, ("t",)),
+        ("delete_scope", manager.delete_scope, ("t", False)),
         ("create_stream", manager.create_stream, ("s", "b", 2)),
         (
             "create_stream_with_policy",
@@ -243,6 +243,8 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
         ("begin_event", manager.begin_event, ("s", "a", "key")),
         ("write_event", writer.write_event, ("event", "key")),
         ("write_events", writer.write_events, (["event"], ["key"])),
+        ("write_events", lambda *given: writer.write_events(given[0], routing_key=given[1], atomic=given[2]),
+         (["event"], "key", True)),
     ]  # fmt: skip
     for name, call, arguments in calls:
         for place in range(len(arguments)):
@@ -257,19 +259,9 @@ CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("key_value_table", "key_value_table_info", "key_value_table_exists"),
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
-    *(
-        "reader_group_cuts",
-        "group_lag",
-        "last_events",
-        "tail",
-        "to_arrow",
-        "open_event",
-        "losses",
-        "recovered",
-        "root",
-        "to_str",
-    ),
-    *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),
+    *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
+    *("check_scope_exists", "check_stream_exists", "distance", "list_completed_transactions"),
+    *("over", "close", "recovered", "value_format", "segment_ranges", "read_segment", "tail_async"),
 }
 """Calls of a manager that store nothing."""
 

@@ -16,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pravega_spark import Event, StreamManager, StreamNotFound, StreamScalingPolicy, StreamSealed
+from pravega_spark import (
+    Event,
+    InvalidStreamCut,
+    StreamCut,
+    StreamManager,
+    StreamNotFound,
+    StreamReaderGroupConfig,
+    StreamScalingPolicy,
+    StreamSealed,
+)
 from pravega_spark.errors import InvalidScale
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.routing import hash_key
@@ -68,7 +77,9 @@ def test_what_is_under_way_is_routed_again(
 ) -> None:
     """Single events, columns that are copied and others, with keys and without, queued while the stream is scaled."""
     manager.create_stream("sc", "s", start)
-    manager.update_stream_with_policy("sc", "s", replace=True)
+    manager.set_scaling(
+        "sc", "s", StreamScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1)
+    )  # allows all counts
     written: list[tuple[str, int]] = []
 
     def event(key: str) -> str:
@@ -284,3 +295,91 @@ def test_three_write_while_the_stream_is_scaled(tmp_path: Path, count: int) -> N
             [Catalog(manager.root).stream("sc", "st").snapshot().segments.length(s.id) for s in info.segments]
         )
         assert (lengths > 0).all()
+
+
+# --- cuts after a number of bytes ------------------------------------------------------------------------------------
+
+# The scenarios of Pravega's BatchClientTest.testNextStreamCut… and BatchClientImplTest.
+
+
+def write_30_bytes(manager: StreamManager, *keys: str) -> None:
+    """Events of 30 bytes with their headers, each with an entry of its own in the index."""
+    with manager.create_writer("sc", "one") as writer:
+        for key in keys:
+            writer.write_event("x" * 22, key)
+            writer.flush()
+
+
+LOW, HIGH = "c", "a"
+
+
+def halved(manager: StreamManager) -> tuple[int, int]:
+    """The ids of the two segments that replace that of the stream; keys LOW and HIGH are in the one and the other."""
+    scale_to(manager, 2)
+    low, high = (segment.id for segment in manager.stream_info("sc", "one").segments)
+    assert hash_key(LOW) < 0.5 < hash_key(HIGH)
+    return low, high
+
+
+def next_cut(manager: StreamManager, positions: dict[int, int], size: int = 80) -> dict[int, int]:
+    return dict(manager.next_stream_cut("sc", "one", StreamCut("sc", "one", positions), size).positions)
+
+
+def test_a_next_cut_ends_with_a_segment_that_was_split_and_then_enters_its_successors(manager: StreamManager) -> None:
+    write_30_bytes(manager, *[LOW] * 4)
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 3)
+    assert next_cut(manager, {0: 60}) == {0: 120}
+    found = next_cut(manager, {0: 120})
+    assert found.keys() == {low, high} and all(40 <= at <= 60 for at in found.values())
+    assert next_cut(manager, found, 1 << 60) == {low: 90, high: 90} == next_cut(manager, {low: 90, high: 90})
+
+
+def test_a_next_cut_enters_a_merged_segment_when_all_of_its_predecessors_were_read(manager: StreamManager) -> None:
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 4)
+    manager.set_scaling("sc", "one", None)
+    merged = manager.stream_info("sc", "one").segments[0].id
+    write_30_bytes(manager, *[LOW] * 5)
+    assert next_cut(manager, {low: 120, high: 120})[merged] >= 80
+    assert next_cut(manager, {low: 30, high: 30}).keys() == {low, high}
+    found = next_cut(manager, {low: 120, high: 30})
+    assert found.keys() == {low, high} and found[low] == 120 and 90 <= found[high] <= 120
+    assert next_cut(manager, {low: 120, high: 30}, 1 << 60) == {low: 120, high: 120}
+    cuts = [manager.stream_info("sc", "one").head]
+    while cuts[-1] != manager.stream_info("sc", "one").tail:
+        cuts.append(manager.next_stream_cut("sc", "one", cuts[-1], 70))
+        read = [event.segment_id for event in manager.read_events("sc", "one", *cuts[-2:])]
+        assert read and not {low, merged} <= set(read) and not {high, merged} <= set(read)
+    assert sum(manager.distance("sc", "one", *pair) for pair in pairwise(cuts)) == 13 * 30
+
+
+def test_a_cut_of_a_java_program_with_a_segment_that_it_has_not_reached_is_taken_everywhere(
+    manager: StreamManager,
+) -> None:
+    low, high = halved(manager)
+    write_30_bytes(manager, *[LOW, HIGH] * 4)
+    manager.set_scaling("sc", "one", None)
+    merged = manager.stream_info("sc", "one").segments[0].id
+    write_30_bytes(manager, LOW)
+    cut, same = StreamCut("sc", "one", {low: 30, merged: -1}), StreamCut("sc", "one", {low: 30, high: 120})
+    text = cut.as_text()
+    assert StreamCut.from_text(text) == cut
+    assert [event.segment_id for event in manager.read_events("sc", "one", text)] == [low] * 3 + [merged]
+    assert {event.segment_id for event in manager.read_events("sc", "one", None, cut)} == {low, high}
+    assert manager.distance("sc", "one", cut) == manager.lag(text).bytes == 120
+    assert manager.next_stream_cut("sc", "one", cut, 1 << 60).positions == {low: 120, high: 120}
+    assert [part.start for part in manager.segment_ranges("sc", "one", cut)] == [30, 0]
+    group = manager.create_reader_group("rg", "sc", "one", stream_cut=cut)
+    assert group.get_streamcut().stream_cut == same and group.unread_bytes() == 120
+    config = StreamReaderGroupConfig(False, "sc", "one", end=cut)
+    ending = manager.create_reader_group_with_config("ending", "sc", config)
+    assert ending.unread_bytes() == 150
+    manager.create_reader_group_with_config("ending", "sc", config)
+    ending.reset("earliest")
+    group.reset(text)
+    assert group.get_streamcut().stream_cut == same
+    manager.truncate_stream("sc", "one", cut)
+    assert manager.stream_info("sc", "one").head == same
+    with pytest.raises(InvalidStreamCut):
+        manager.distance("sc", "one", StreamCut("sc", "one", {low: -1}))

@@ -181,6 +181,20 @@ def test_a_truncated_range_is_an_error(manager: StreamManager) -> None:
         manager.read_segment(part)
 
 
+def test_a_read_that_began_before_a_truncation_delivers_what_it_was_asked_for(manager: StreamManager, url: str) -> None:
+    """As Pravega's BatchClientTest.testBatchClientWithStreamTruncationPostGetSegments, but the reads had begun."""
+    write(manager, "one", numbered(10))
+    [part] = manager.segment_ranges("sc", "one")
+    begun, whole = manager.read_segment(part), manager.read_events("sc", "one")
+    with StreamManager(url) as other:
+        other.truncate_stream("sc", "one", "latest")
+    for events in (begun, whole):
+        assert [event.data.decode() for event in events] == numbered(10)
+    with pytest.raises(TruncatedData):
+        manager.read_segment(part)
+    assert list(manager.read_events("sc", "one")) == [] and not manager.segment_ranges("sc", "one", "earliest")
+
+
 def test_a_range_that_a_restored_root_lost_is_an_error(tmp_path: Path) -> None:
     place = begun(tmp_path / "root")
     flush(place)

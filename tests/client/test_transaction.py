@@ -107,3 +107,32 @@ def test_many_writes_wait_for_their_turn(manager: StreamManager, monkeypatch: py
             txn.write_event(f"{number:03d}", "key")
         txn.ping()
     assert [event.data.decode() for event in manager.read_events("sc", "st")] == [f"{n:03d}" for n in range(200)]
+
+
+def test_events_without_a_key_are_in_one_segment_in_their_order(manager: StreamManager) -> None:
+    """As in Pravega, where the id of the transaction is their key."""
+    manager.create_stream("sc", "eight", 8)
+    used = set()
+    for _ in range(6):
+        with manager.create_transaction_writer("sc", "eight").begin_txn() as txn:
+            for number in range(20):
+                txn.write_event(f"{txn.get_txn_id()} {number}")
+            txn.write_events([f"{txn.get_txn_id()} {number}" for number in range(20, 40)])
+            txn.write_events([f"{txn.get_txn_id()} {number}" for number in range(40, 50)], [None] * 10)
+        events = [e for e in manager.read_events("sc", "eight") if e.data.startswith(str(txn.get_txn_id()).encode())]
+        assert [int(event.data.split()[1]) for event in events] == list(range(50))
+        (segment,) = {event.segment_id for event in events}
+        used.add(segment)
+    assert len(used) > 1
+
+
+def test_a_lease_has_a_minimum(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "st")
+    for lease in (0.001, "9s", 9.999):
+        with pytest.raises(ValueError, match="lease must be at least 10 seconds"):
+            writer.begin_txn(lease)
+    txn = writer.begin_txn("10s")
+    with pytest.raises(ValueError, match="lease must be at least 10 seconds"):
+        txn.ping(1)
+    txn.ping(10)
+    txn.abort()

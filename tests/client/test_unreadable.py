@@ -129,6 +129,17 @@ def test_the_commands_go_on_and_delete_a_stream_that_nobody_understands(url: str
     assert document("verify", root=url)["verify"]["findings"] == []
 
 
+def test_a_list_by_tag_leaves_a_damaged_stream_out_and_a_forced_deletion_of_the_scope_deletes_it(
+    root: Root, manager: StreamManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager.set_tags("s", "good", ["tag"])
+    spoil(root, STREAMS, "s/a", b"\xc1")
+    spoil(root, GROUPS, "s/g-good", b"\xc1")
+    assert manager.list_stream("s", "tag") == ["good"] and "stream s/a" in caplog.text
+    assert manager.delete_scope("s", force=True) and manager.list_scope() == []
+    nothing_is_wrong(root)
+
+
 @pytest.mark.parametrize("value", NONSENSE.values(), ids=NONSENSE)
 def test_a_group_that_nobody_understands_is_named_and_deleted(root: Root, manager: StreamManager, value: bytes) -> None:
     spoil(root, GROUPS, "s/g-a", value)

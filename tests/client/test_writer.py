@@ -134,6 +134,34 @@ def test_a_column_larger_than_an_append(manager: StreamManager, monkeypatch: pyt
     assert info.events == 500 and info.size == sum(map(len, events)) + 8 * 500
 
 
+def test_an_atomic_write_is_whole_and_contiguous_among_those_of_other_writers(manager: StreamManager) -> None:
+    with manager.create_writer("sc", "four") as one, manager.create_writer("sc", "four") as other:
+        for number in range(30):
+            one.write_events([f"one {number} {event}" for event in range(5)], routing_key="k", atomic=True)
+            other.write_event(f"other {number}", "k")
+            other.write_events([f"other {number} {event}" for event in range(5)], routing_key="k", atomic=True)
+    (found,) = by_segment(manager, "four").values()
+    assert len(found) == 30 * 11
+    for name in ("one", "other"):
+        for number in range(30):
+            start = found.index(f"{name} {number} 0")
+            assert found[start : start + 5] == [f"{name} {number} {event}" for event in range(5)]
+
+
+def test_an_atomic_write_has_a_limit(manager: StreamManager) -> None:
+    half = bytes(MAX_EVENT_SIZE - 8)
+    with manager.create_writer("sc", "one") as writer:
+        writer.write_events([half, half], atomic=True)
+        with pytest.raises(ValueError, match=r"16777217 bytes .* limit of 16777216 of an atomic write.*transaction"):
+            writer.write_events([half, half + b"."], routing_key="k", atomic=True)
+        writer.write_events([], routing_key="k", atomic=True)
+        with pytest.raises(ValueError, match="routing_keys or routing_key, not both"):
+            writer.write_events(["a"], ["k"], routing_key="k")
+        with pytest.raises(TypeError, match="routing_key must be a str or None, not 5"):
+            writer.write_events(["a"], routing_key=5)  # type: ignore[arg-type]
+    assert manager.stream_info("sc", "one").events == 2
+
+
 def test_the_largest_event_and_one_more_byte(manager: StreamManager) -> None:
     largest = np.arange(MAX_EVENT_SIZE // 4, dtype=np.int32).tobytes()
     with manager.create_writer("sc", "one") as writer:

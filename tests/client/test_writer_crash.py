@@ -56,6 +56,7 @@ class Run:
         self.through = FaultStore(self.simulation.store)
         self.written: list[bytes] = []
         self.acknowledged = 0
+        self.ends: list[tuple[int, int]] = []
         self.chunks = 0
         self.scaled = False
         self.failed = False
@@ -98,6 +99,14 @@ class Run:
         else:
             writer.write_events(found, keys)
 
+    def write_atomically(self, writer: EventWriter, count: int, key: str) -> None:
+        """Events of one key, of which `_check` finds all or none."""
+        first = len(self.written)
+        found = [f"{key}:{number:06}:{'x' * 50}"[:50].encode() for number in range(first, first + count)]
+        self.written += found
+        self.ends.append((first, first + count))
+        writer.write_events(found, routing_key=key, atomic=True)
+
     def flush(self, writer: EventWriter) -> None:
         writer.flush()
         self.acknowledged = len(self.written)
@@ -108,6 +117,7 @@ class Run:
             count = self._check(events(manager))
             with manager.create_writer("sc", "one") as writer:
                 del self.written[count:]
+                self.ends = [each for each in self.ends if each[1] <= count]
                 self.write(writer, 3)
                 self.write(writer, 20)
             assert self._check(events(manager)) == len(self.written) == count + 23
@@ -121,6 +131,7 @@ class Run:
         """How many events are there, the first that were written, once, and those of a key as they were written."""
         assert len(found) >= self.acknowledged
         assert sorted(found) == sorted(self.written[: len(found)])
+        assert not any(first < len(found) < end for first, end in self.ends), "a part of an atomic write"
         by_key: dict[bytes, list[bytes]] = defaultdict(list)
         for event in found:
             by_key[event.split(b":")[0]].append(event)
@@ -161,7 +172,22 @@ def little(run: Run, writer: EventWriter) -> None:
             scaled(process(run.simulation), (0.0, 0.3), (0.3, 0.6), (0.6, 1.0))
 
 
+def atomic(run: Run, writer: EventWriter) -> None:
+    """Atomic writes of one key, small and as large as chunks, among others."""
+    run.write(writer, 2)
+    run.write_atomically(writer, 5, "key-1")
+    run.write_atomically(writer, 25, "key-2")
+    run.write(writer, 1)
+    run.flush(writer)
+    run.write_atomically(writer, 3, "key-1")
+    run.flush(writer)
+    run.write_atomically(writer, 4, "key-3")
+    run.write_atomically(writer, 25, "key-1")
+
+
 WORKLOADS = {
+    "atomic": (atomic, 0),
+    "atomic, scaled before the first append": (atomic, 1),
     "much": (much, 0),
     "much, scaled before the first append": (much, 1),
     "much, scaled with chunks on their way": (much, 6),
@@ -176,7 +202,8 @@ def requests_of(workload: str) -> int:
     run = Run(*plan_of(workload))
     run.go()
     assert not run.failed and run.acknowledged == len(run.written)
-    assert run.scaled == bool(WORKLOADS[workload][1]) and (run.chunks >= 6) == workload.startswith("much")
+    assert run.chunks >= 6 or not workload.startswith("much")
+    assert run.scaled == bool(WORKLOADS[workload][1]) and bool(run.chunks) == (workload != "little")
     run.check()
     return run.through.passed
 

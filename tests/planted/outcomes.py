@@ -152,6 +152,27 @@ BREAKAGES = [
         tests=["tests/client/test_writer.py::test_a_flush_does_not_wait_for_a_thread_that_is_not_appending"],
     ),
     Breakage(
+        name="events-take-the-last-room",
+        file="pravega_spark/streams/writing/writes.py",
+        old="    container.stores.check_room()\n",
+        new="",
+        tests=["tests/client/test_safe_size.py"],
+    ),
+    Breakage(
+        name="chunks-take-the-last-room",
+        file="pravega_spark/streams/writing/chunk_uploads.py",
+        old="        self._store.check_room()\n",
+        new="",
+        tests=["tests/client/test_safe_size.py::test_each_write_is_refused"],
+    ),
+    Breakage(
+        name="an-atomic-write-is-divided",
+        file="pravega_spark/client/writer.py",
+        old="        check_atomic(column, atomic, COLUMNS_BYTES)\n",
+        new="        check_atomic(column, atomic, 2 * COLUMNS_BYTES)\n",
+        tests=["tests/client/test_writer.py::test_an_atomic_write_has_a_limit"],
+    ),
+    Breakage(
         name="attached-before-it-is-confirmed-in-order",
         file="pravega_spark/client/writer.py",
         old="            self._attach_uploaded(0, pending)\n            self._append_batch(batch)\n",

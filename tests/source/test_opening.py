@@ -18,18 +18,33 @@ from pravega_spark.errors import ScopeNotFound, StreamNotFound
 from pravega_spark.jobs import maintain, retention
 from pravega_spark.jobs.spread import Target
 from pravega_spark.roots import open_root
-from pravega_spark.source.opening import Access, open_stream
+from pravega_spark.source.opening import Access, open_stream, resolve_cut
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.selection import Selection
 from pravega_spark.source.sink import BatchWriter
 from pravega_spark.source.tables import TableReader
 from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.policies import ScalingPolicy
 
 EXPLICIT = {"allow_create_scope": "true", "allow_create_stream": "true"}
 
 
 def options(url: object, **more: str) -> SourceOptions:
     return SourceOptions.parse({"controller": str(url), "scope": "s", "stream": "t", **more}, {})
+
+
+def test_a_cut_with_a_segment_that_is_not_reached_is_taken(tmp_path: Path) -> None:
+    """As a Java program may have stored it."""
+    with Root.open(str(tmp_path)) as root:
+        Catalog(root).create_scope("s")
+        Catalog(root).create_stream("s", "t", ScalingPolicy("events", 2, 10, 2))
+        stream = Catalog(root).stream("s", "t")
+        stream.update(ScalingPolicy("events", 1, 10, 2))
+        stream.scale([0, 1], [(0.0, 1.0)])
+        merged = stream.snapshot().record.current.segments[0].id
+        text = StreamCut("s", "t", {0: 0, merged: -1}).as_text()
+        assert resolve_cut(stream.snapshot(), text, UNBOUNDED) == StreamCut("s", "t", {0: 0, 1: 0})
 
 
 @pytest.mark.parametrize("access", ["read", "follow"])

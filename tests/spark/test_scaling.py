@@ -25,6 +25,7 @@ from pravega_spark.source.sink import BatchWriter, StreamWriter
 from pravega_spark.source.spark_api.stream_reader import tells_position
 from pravega_spark.source.task_outputs import TaskMessage
 from pravega_spark.streams.model.cuts import StreamCut
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from tests.spark.folder import EVENTS_WITH_KEYS, Folder, read_all
 from tests.support import limits
@@ -35,7 +36,7 @@ KEYS = [str(number) for number in range(10)]
 def scale_to(stream: Stream, count: int) -> None:
     """Exchange all segments for `count` even ones."""
     if stream.snapshot().record.scaling.min_segments > count:
-        stream.update(scaling=None)
+        stream.update(ScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))
     bounds = [place / count for place in range(count)] + [1.0]
     sealed = [segment.id for segment in stream.snapshot().record.current.segments]
     stream.scale(sealed, list(itertools.pairwise(bounds)))

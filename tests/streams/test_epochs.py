@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_number
 from pravega_spark.streams.model.epochs import (
     GONE,
+    NOT_REACHED,
     Comparison,
     EpochRecord,
     Epochs,
@@ -439,3 +440,103 @@ def test_ten_thousand_epochs_make_a_small_record_that_is_soon_read() -> None:
     first = record.history.first_epoch(tail)
     truncated = StreamRecord(b"i" * 16, 1, tuple(epochs[first:]), head=tail)
     assert len(truncated.epochs) == 1 and len(truncated.encode()) < 230
+
+
+class JavaGroup:
+    """The positions of a reader group of the original that reads a stream: a segment is readable when its predecessors
+    are read, and one of which only some are read is in its cuts with offset -1."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._history = model, model.history
+        self.positions = {segment.id: 0 for segment in model.epochs[0].segments}
+        self.future: dict[int, set[int]] = {}
+
+    def read(self) -> None:
+        """Read on in one of its segments, maybe to its end."""
+        number = self._model.random.choice(sorted(self.positions))
+        length = self._model.lengths[number]
+        if self._model.random.random() < 0.3:
+            self.positions[number] = self._model.random.randint(self.positions[number], length)
+            return
+        followers = self._history.successors(number)
+        if not followers:
+            self.positions[number] = length
+            return
+        del self.positions[number]
+        for each in followers:
+            known = {segment.id for segment in self._history.predecessors(each.id)}
+            missing = self.future.setdefault(each.id, known)
+            missing.discard(number)
+            if not missing:
+                del self.future[each.id]
+                self.positions[each.id] = 0
+
+    def cut(self) -> Cut:
+        return {**self.positions, **dict.fromkeys(self.future, NOT_REACHED)}
+
+    def rank(self, cell: int) -> Rank:
+        """Where it is over a cell."""
+        line = self._model.lines[cell]
+        found = next((n for n in self.positions if n in line), None)
+        if found is not None:
+            return line.index(found), self.positions[found]
+        return min(line.index(n) for n in self.future if n in line), 0
+
+
+def test_a_cut_of_the_original_with_segments_that_are_not_reached_is_a_cut_that_loses_nothing() -> None:
+    """It is the same place, unless keys of a segment that was read are further: then these are read again."""
+    same = total = 0
+    for seed in range(600):
+        model = Model(seed, seed % 9)
+        group = JavaGroup(model)
+        for _ in range(model.random.randint(0, 30)):
+            group.read()
+        found = model.history.with_reached(group.cut(), model.lengths.__getitem__)
+        assert model.history.problem(found) is None and model.is_cut(set(found)), (seed, group.cut(), found)
+        if not group.future:
+            assert found == group.positions
+        total += bool(group.future)
+        places = []
+        for cell in range(CELLS):
+            place, offset = model.rank(found, cell)
+            while offset == model.lengths[model.lines[cell][place]] and place + 1 < len(model.lines[cell]):
+                place, offset = place + 1, 0
+            real, at = group.rank(cell)
+            while at == model.lengths[model.lines[cell][real]] and real + 1 < len(model.lines[cell]):
+                real, at = real + 1, 0
+            assert (place, offset) <= (real, at), (seed, cell)
+            places.append((place, offset) == (real, at))
+        same += bool(group.future) and all(places)
+    assert total > 100 and same > total // 2
+
+
+def test_the_cuts_of_the_tests_of_the_original_with_segments_that_are_not_reached() -> None:
+    """StreamMetadataTasksTest.consumptionBasedRetentionWithScale and …2: segments by their numbers."""
+    third, sixth = 1 / 3, 1 / 6
+    history = Epochs(
+        [
+            epoch_of(0, (0, 0.0, third), (1, third, 2 / 3), (2, 2 / 3, 1.0)),
+            epoch_of(1, (S(3, 1), 0.0, sixth), (S(4, 1), sixth, third), (1, third, 2 / 3), (2, 2 / 3, 1.0)),
+            epoch_of(2, (S(3, 1), 0.0, sixth), (S(5, 2), sixth, 1.0)),
+            epoch_of(3, (S(6, 3), 0.0, 1.0)),
+        ],
+        {0: 0, 1: 0, 2: 0},
+    )
+    assert history.with_reached({0: 1, S(5, 2): -1}, lambda _: 9) == {0: 1, 1: 9, 2: 9}
+    assert history.with_reached({0: 1, 2: 1, S(5, 2): -1}, lambda _: 9) == {0: 1, 1: 9, 2: 1}
+    assert history.earlier({0: 1, 1: 9, 2: 9}, {0: 1, 1: 9, 2: 1}) == {0: 1, 1: 9, 2: 1}
+    other = Epochs(
+        [
+            epoch_of(0, (0, 0.0, 0.5), (1, 0.5, 1.0)),
+            epoch_of(1, (S(2, 1), 0.0, 0.6), (S(3, 1), 0.6, 1.0)),
+            epoch_of(2, (S(2, 1), 0.0, 0.6), (S(4, 2), 0.6, 0.8), (S(5, 2), 0.8, 1.0)),
+            epoch_of(3, (S(2, 1), 0.0, 0.6), (S(6, 3), 0.6, 1.0)),
+            epoch_of(4, (S(7, 4), 0.0, 0.3), (S(8, 4), 0.3, 0.6), (S(9, 4), 0.6, 1.0)),
+            epoch_of(5, (S(10, 5), 0.0, 1.0)),
+        ],
+        {0: 0, 1: 0},
+    )
+    first = other.with_reached({0: 1, S(2, 1): -1, S(8, 4): -1, S(9, 4): 1}, lambda _: 9)
+    second = other.with_reached({1: 1, S(2, 1): -1}, lambda _: 9)
+    assert first == {0: 1, 1: 9} and second == {0: 9, 1: 1}
+    assert other.earlier(first, second) == {0: 1, 1: 1}

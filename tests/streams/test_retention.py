@@ -14,6 +14,7 @@ from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.object_reads import Stores
 from pravega_spark.errors import InvalidStreamCut
+from pravega_spark.segment_ids import segment_id
 from pravega_spark.streams.maintenance import retention, subscribers
 from pravega_spark.streams.maintenance.recorded_cuts import RecordedCuts
 from pravega_spark.streams.maintenance.truncation import Truncation
@@ -277,6 +278,27 @@ def test_a_recorded_cut_that_a_truncation_was_across_is_passed_over() -> None:
     stream.truncate(across)
     assert retention.retain(stream, now + 40 * MINUTE).truncated is None
     assert stream.snapshot().head_cut() == across
+
+
+def test_cuts_of_the_original_with_segments_that_are_not_reached_hold_back_what_lies_behind_them() -> None:
+    """StreamMetadataTasksTest.consumptionBasedRetentionWithScale: two subscribers, who have read segments 1 and 2 as a
+    whole or in part, but not segment 4, which is merged with these to segment 5."""
+    stream, now = made(RetentionPolicy("size", 0, 1000), segments=3), 10**12
+    stream.update(ScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))
+    write(stream, [8] * 6)
+    thirds = [place / 3 for place in range(3)] + [1.0]
+    for name in ("one", "two"):
+        subscribers.subscribe(stream, name, stream.snapshot().head_cut())
+    stream.scale([0], [(0.0, 1 / 6), (1 / 6, thirds[1])])
+    stream.scale([1, 2, segment_id(4, 1)], [(1 / 6, 1.0)])
+    stream.scale([segment_id(3, 1), segment_id(5, 2)], [(0.0, 1.0)])
+    write(stream, [8])
+    five = segment_id(5, 2)
+    subscribers.release(stream, "one", StreamCut("sc", "st", {0: 8, five: -1}))
+    subscribers.release(stream, "two", StreamCut("sc", "st", {0: 8, 2: 8, five: -1}))
+    assert retention.retain(stream, now).truncated == StreamCut("sc", "st", {0: 8, 1: 16, 2: 8})
+    with pytest.raises(InvalidStreamCut):
+        subscribers.release(stream, "one", StreamCut("sc", "st", {0: 8, segment_id(9, 9): -1}))
 
 
 def test_what_a_subscriber_needs_in_one_segment_stays_though_it_is_further_in_another() -> None:

@@ -37,7 +37,7 @@ from pravega_spark.streams import stream as stream_module
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
-from pravega_spark.streams.model.routing import hash_key
+from pravega_spark.streams.model.routing import even_ranges, hash_key
 from pravega_spark.streams.model.stream_record import Routing
 from pravega_spark.streams.reading import snapshot as snapshot_module
 from pravega_spark.streams.reading.snapshot import Snapshot
@@ -114,7 +114,7 @@ class Case:
             monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: (self.now + skew) / 1000))
         self.reopen()
         assert self.stream.create(ScalingPolicy(min_segments=self.random.choice((1, 3))))
-        self.stream.update(scaling=None)  # so that it may get down to one segment
+        self.stream.update(ScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))  # may get down to one segment
         self.written: dict[str, int] = dict.fromkeys(KEYS, 0)
         self.times: dict[tuple[str, int], int] = {}
         self.read: dict[str, int] = dict.fromkeys(KEYS, 0)
@@ -375,9 +375,29 @@ def test_update() -> None:
     stream.update(ScalingPolicy(min_segments=2), tags=["a", "b"])
     record = stream.snapshot().record
     assert (record.scaling.min_segments, record.tags, record.retention) == (2, ("a", "b"), None)
-    assert len(record.current.segments) == 3
     stream.update(None, None, ())
     assert stream.snapshot().record.scaling == ScalingPolicy()
+
+
+def test_an_update_of_the_scaling_policy_scales() -> None:
+    """The steps of Pravega's StreamMetadataTasksTest.updateStreamSegmentCount…: 3, 2, then 3, 3, and 7."""
+    stream = stream_of(2)
+
+    def segments(policy: ScalingPolicy) -> list[tuple[float, float]]:
+        stream.update(policy)
+        record = stream.snapshot().record
+        assert record.scaling == policy
+        return [(segment.low, segment.high) for segment in record.current.segments]
+
+    assert segments(ScalingPolicy.fixed_scaling_policy(3)) == even_ranges(3)
+    assert segments(ScalingPolicy.fixed_scaling_policy(2)) == even_ranges(2)
+    assert segments(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 3)) == even_ranges(3)
+    assert segments(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1)) == even_ranges(3)
+    assert segments(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 7)) == even_ranges(7)
+    epochs = stream.snapshot().record.epochs
+    assert [len(epoch.segments) for epoch in epochs] == [2, 3, 2, 3, 7]
+    stream.update(retention=None, tags=["a"])
+    assert stream.snapshot().record.epochs == epochs
 
 
 def test_a_scaled_stream_made_again_goes_on_with_other_numbers() -> None:
@@ -573,7 +593,7 @@ def test_who_had_read_all_that_was_deleted_has_lost_nothing() -> None:
 
 def test_a_merged_segment_takes_what_was_meant_for_its_parts() -> None:
     stream = stream_of(4)
-    stream.update(None, None, ())
+    stream.update(ScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1))  # which allows one segment
     planned = stream.snapshot().record.routing
     put(stream, 0, 1)
     scale_to(stream, 1)

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from chunkstore.port import Store
@@ -14,6 +15,7 @@ from chunkstore.testing.faults import When
 from chunkstore.wrapping import Result
 from engine.root import Root, RootConfig
 from engine.settings import Settings
+from engine.state.operations import Payload
 from engine.storage.object_reads import Stores
 from pravega_spark import KeyValueTableConfiguration, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
@@ -21,6 +23,9 @@ from pravega_spark.client.manager import StreamManager
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.key_value_table import key_value_tables
+from pravega_spark.streams.maintenance.subscribers import subscribers
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.writing.writes import SegmentAppend
 
 SCOPE = "sc"
 
@@ -168,3 +173,97 @@ def test_a_process_that_dies_at_either_leaves_nothing_in_no_scope_and_keeps_nobo
                 assert lies_there(store) == (living is not delete)
             lies_there(store)
         assert number > 3
+
+
+# --- with all that it has --------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _filled() -> SimulatedStore:
+    store = fresh()
+    root = opened(store)
+    catalog = Catalog(root)
+    for name in ("st", "sealed"):
+        catalog.create_stream(SCOPE, name)
+        catalog.stream(SCOPE, name).write([appended(b"some")])
+    catalog.stream(SCOPE, "sealed").seal()
+    create_table(root)
+    for name in ("gr", "abroad"):
+        stream = "other" if name == "abroad" else SCOPE
+        config = StreamReaderGroupConfig(False, stream, "st", retention="manual")
+        StreamReaderGroup.create(root, SCOPE, name, config)
+    config = StreamReaderGroupConfig(False, "other", "st", retention="manual")
+    StreamReaderGroup.create(root, "other", "stays", config)
+    return store
+
+
+def filled() -> SimulatedStore:
+    """A root with a scope that has everything; one of its groups holds back the retention of a stream elsewhere."""
+    store = SimulatedStore()
+    store.copy_of(_filled())
+    return store
+
+
+def appended(event: bytes) -> SegmentAppend:
+    framed = bytes(4) + len(event).to_bytes(4, "big") + event
+    return SegmentAppend(0, Payload(framed), sparse_records(np.array([len(framed)]), 0), 1)
+
+
+def check_gone(store: Store) -> None:
+    root = opened(store)
+    assert not lies_there(store) and Catalog(root).scopes() == ["other"]
+    stream = Catalog(root).stream("other", "st")
+    assert list(subscribers(stream)) == ["stays"], "only what a group of another scope has not read is kept"
+    assert not any(name.startswith(f"{SCOPE}/") for number in range(3) for name in names_of(root, number))
+    assert Catalog(root).create_scope(SCOPE) and Catalog(root).create_stream(SCOPE, "st")
+
+
+def names_of(root: Root, number: int) -> set[str]:
+    container = root.container(number)
+    state = container.refresh()
+    return {name for name, segment in container.activated(set(state.segments), state).items() if segment is not None}
+
+
+def test_a_scope_is_deleted_with_all_that_it_has() -> None:
+    store = filled()
+    manager = StreamManager.over(opened(store))
+    with pytest.raises(ScopeNotEmpty):
+        manager.delete_scope(SCOPE)
+    assert manager.delete_scope(SCOPE, force=True) and not manager.delete_scope(SCOPE, force=True)
+    check_gone(store)
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_forced_deletion_that_dies_anywhere_is_completed_by_another(when: When, step: int) -> None:
+    number, crashes = 1, 0
+    while True:
+        store = filled()
+        try:
+            StreamManager.over(opened(FaultStore(store, crash_at(number, when)))).delete_scope(SCOPE, force=True)
+            break
+        except Crashed:
+            crashes += 1
+        StreamManager.over(opened(store)).delete_scope(SCOPE, force=True)
+        check_gone(store)
+        number += step
+    assert crashes * step > 10
+
+
+@pytest.mark.parametrize("what", MAKERS)
+def test_what_is_made_meanwhile_is_deleted_too(what: str) -> None:
+    """Up to each request of the deletion, then something is made; or the scope is gone before."""
+    made = 0
+    for stop in range(0, 60, 3):
+        store = fresh()
+        deletion = Process(store, stop, lambda root: StreamManager.over(root).delete_scope(SCOPE, force=True))
+        try:
+            MAKERS[what](opened(store))
+            made += 1
+        except ScopeNotFound:
+            pass
+        whole = deletion.whole
+        assert deletion.end() and not (lies_there(store) and not whole)
+        if whole:
+            break
+    assert made

@@ -86,7 +86,11 @@ class StreamReaderGroup(OpenGroup):
         group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
         state = group.entry.read()[0] or group.entry.create(group._begun(config))
         ends = {(key.stream, key.id): offset for key, offset in state.ends.items()}
-        given = {(key, number): offset for key, cut in config.end.items() for number, offset in cut.positions.items()}
+        given = {
+            (key, number): offset
+            for key, cut in config.end.items()
+            for number, offset in group.stream(key).snapshot().resolved(cut).positions.items()
+        }
         if (
             set(state.streams) != set(config.streams)
             or config.retention not in ("none", state.retention)
@@ -146,7 +150,8 @@ class StreamReaderGroup(OpenGroup):
             snapshot = self.stream(key).snapshot()
             cut = cut_at(config.start.get(key, "tail" if config.read_from_tail else "head"), snapshot)
             state = state.reset(key, _start(snapshot, cut))
-            if (end := config.end.get(key)) is not None:
+            if key in config.end:
+                end = snapshot.resolved(config.end[key])
                 snapshot.ranges(cut, end)  # raises InvalidStreamCut unless it lies after the start
                 state = replace(state, ends={**state.ends, **_start(snapshot, end)})
         return replace(state, starts=state.cuts())

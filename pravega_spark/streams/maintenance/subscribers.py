@@ -122,6 +122,7 @@ def release(stream: Stream, name: str, cut: StreamCut) -> None:
     within an event.
     """
     snapshot = stream.snapshot()
+    cut = snapshot.resolved(cut)
     snapshot.check(cut)
     snapshot.check_boundaries(cut)  # retention may truncate there
     while True:

@@ -20,11 +20,9 @@ from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.parameters import checks_parameters, whole_number
 from pravega_spark.quantities import count_text
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
+from pravega_spark.streams.model.epochs import NOT_REACHED
 from pravega_spark.streams.model.html_table import html_table
 from pravega_spark.streams.model.names import validate_stored_name
-
-NOT_REACHED = -1
-"""The offset of a segment that the reader has not reached."""
 
 _TEXT_VERSION = "0"
 _UNBOUNDED_TEXT = "UNBOUNDED"

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from pravega_spark.segment_ids import segment_epoch, segment_id, segment_label, segment_number
+
+NOT_REACHED = -1
+"""The offset in a segment that the reader has not reached, as predecessors of it are not read (Pravega)."""
 
 GONE = -1
 """A segment of a cut that does not exist any more: it is before all existing segments."""
@@ -201,20 +204,81 @@ class Epochs:
         return self._unreachable(positions, traversal, bool(gone))
 
     def _unreachable(self, positions: Positions, traversal: Traversal, gone: bool) -> str | None:
+        number = self._crossed(positions, traversal, gone)
+        if number is None:
+            return None
+        label = segment_label(number)
+        return f"it is before segment {label} for some keys and after it for others, which no reader can reach"
+
+    def _crossed(self, positions: Positions, traversal: Traversal, gone: bool) -> int | None:
+        """A segment that a cut is before for some keys, and after for others."""
         known = [number for number in positions if number in self.segments]
         if not known:
             return None
         for number in self._within(GONE if gone else min(known), max(known)):
             places = list(traversal.over(self.segments[number])) if number not in positions else []
             if places and min(places) < number < max(places):
-                label = segment_label(number)
-                return f"it is before segment {label} for some keys and after it for others, which no reader can reach"
+                return number
         return None
 
     def _within(self, first: int, last: int) -> list[int]:
         """The segments with a range between two cuts, possibly an empty one, in order of ids, which is the order of
         epochs."""
         return self._ids[bisect_left(self._ids, first) : bisect_right(self._ids, last)]
+
+    def with_reached(self, positions: Positions, length: Callable[[int], int]) -> dict[int, int]:
+        """The positions without segments that are NOT_REACHED: instead, their predecessors at their ends.
+
+        A predecessor is left out where an earlier segment of the cut has its keys. A valid cut cannot be further for
+        some keys of a segment than for others: there it is set back, so it is not after the given one for any key.
+        `length` returns the length of a sealed segment.
+        """
+        known = {number: at for number, at in positions.items() if at != NOT_REACHED}
+        waiting = [number for number in positions if number not in known]
+        unreached = set(waiting)
+        while waiting:
+            while waiting:
+                number = waiting.pop()
+                added = self._lower_to_before(number, known, unreached, length)
+                unreached.update(added)
+                waiting += added
+            crossed = self._crossed(known, self.traversal(known), bool(self.gone(known)))
+            if crossed is not None:
+                unreached.add(crossed)
+                waiting.append(crossed)
+        return known
+
+    def _lower_to_before(
+        self, number: int, known: dict[int, int], unreached: Collection[int], length: Callable[[int], int]
+    ) -> list[int]:
+        """Change `known` so that a segment is not reached in it for any key. Returns others that are not reached."""
+        added: list[int] = []
+
+        def leave(segments: Iterable[StreamSegmentRecord]) -> None:
+            for other in segments:
+                known.pop(other.id, None)
+                added.append(other.id)
+
+        leave(other for other in self._of_cut_over(number, known) if other.id > number)
+        before = self.predecessors(number) if number in self.segments else []
+        for each in before:
+            if each.id in known or each.id in unreached:
+                continue
+            over = self._of_cut_over(each.id, known)
+            if not any(other.id < each.id for other in over):
+                leave(over)
+                known[each.id] = length(each.id)
+            elif GONE in Traversal(over).over(each):
+                leave([each])  # it is not reached for all keys either
+        if not before and not self._of_cut_over(number, known):
+            known[number] = 0
+        return added
+
+    def _of_cut_over(self, number: int, positions: Positions) -> list[StreamSegmentRecord]:
+        """The segments of a cut that share keys with a segment."""
+        segment = self.segments.get(number)
+        there = (self.segments[each] for each in positions if each in self.segments)
+        return [each for each in there if segment and each.low < segment.high and segment.low < each.high]
 
     def compare(self, one: Positions, other: Positions) -> Comparison:
         """The order of two valid cuts.

@@ -43,7 +43,9 @@ def lag(snapshot: Snapshot, cut: StreamCut, tail: StreamCut | None = None, now: 
 
     One index record is read for each segment with unread events. Raises InvalidStreamCut.
     """
-    found, losses = snapshot.available(snapshot.ranges(cut, tail or snapshot.tail_cut()), fail_on_data_loss=False)
+    found, losses = snapshot.available(
+        snapshot.ranges(snapshot.resolved(cut), tail or snapshot.tail_cut()), fail_on_data_loss=False
+    )
     unread = {number: (low, high) for number, (low, high) in found.items() if low < high}
     times = [
         record.time_ms

@@ -14,7 +14,7 @@ from engine.state.segments import EVENT_COUNT
 from pravega_spark.errors import CutOfDeletedStream, InvalidStreamCut, PositionLost, StreamRecreated, TruncatedData
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.model.epochs import Comparison, Positions
+from pravega_spark.streams.model.epochs import NOT_REACHED, Comparison, Positions
 from pravega_spark.streams.model.generations import restored
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
 from pravega_spark.streams.reading.cut_traversal import CutTraversal
@@ -137,6 +137,14 @@ class Snapshot:
         found = restored(self.record, self.stream.container.generation, positions, self.segments.length)
         return self._cut(dict(found)) if found else None
 
+    def resolved(self, cut: StreamCut) -> StreamCut:
+        """A cut of a user, without offsets NOT_REACHED, which programs of the original may have stored: instead, the
+        predecessors of these segments at their ends (see Epochs.with_reached)."""
+        if NOT_REACHED not in cut.positions.values():
+            return cut
+        positions = self.record.history.with_reached(cut.positions, self.segments.length)
+        return StreamCut(cut.scope, cut.stream, positions)
+
     # --- between two cuts ---------------------------------------------------------------------------------------
 
     def size_between(self, start: StreamCut, end: StreamCut) -> int:
@@ -256,25 +264,44 @@ class Snapshot:
         by_events = max_events is not None
         limit = max_events if by_events else max_bytes
         assert limit is not None
-        amount = self.segments.events_in if by_events else _bytes_in
-        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
         traversal = self._traverse(start, end)
         begin = traversal.position
         while limit and not traversal.at_end:
-            stage = traversal.stage()
-            left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
-            shares = allocate(limit, left, weights=left)
-            limit -= sum(shares.values())
-            reached = {
-                number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
-                for number, (low, high) in stage.items()
-            }
-            if not by_events and reached == traversal.position == begin:
-                number = max(shares, key=shares.__getitem__)
-                low, high = stage[number]
-                reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
+            reached, taken = self._reached(traversal.stage(), limit, by_events, first=traversal.position == begin)
+            limit -= taken
             traversal.go_to(reached)
         return self._cut(traversal.position)
+
+    def next_cut_of_stage(self, start: StreamCut, end: StreamCut, max_bytes: int) -> StreamCut:
+        """As `next_cut`, but no segment of the range succeeds another one: the cut is at the end of a segment that was
+        replaced, at most (Pravega: BatchClientFactory.getNextStreamCut).
+
+        If `start` is there, it goes on in the successors whose predecessors all end there.
+        """
+        traversal = self._traverse(start, end)
+        if traversal.at_end:
+            return end
+        reached, _ = self._reached(traversal.stage(), max_bytes, by_events=False, first=True)
+        return self._cut(reached)
+
+    def _reached(
+        self, stage: Mapping[int, tuple[int, int]], limit: int, by_events: bool, first: bool
+    ) -> tuple[dict[int, int], int]:
+        """How far a limit goes in a stage of a traversal, and how much of it is used. first: by bytes, go on in any
+        case."""
+        amount = self.segments.events_in if by_events else _bytes_in
+        locate = self.segments.offset_of_event if by_events else self.segments.offset_within
+        left = {number: amount(number, low, high) for number, (low, high) in stage.items()}
+        shares = allocate(limit, left, weights=left)
+        reached = {
+            number: high if shares[number] >= left[number] else min(high, locate(number, low, shares[number]))
+            for number, (low, high) in stage.items()
+        }
+        if first and not by_events and all(reached[number] == low for number, (low, _) in stage.items()):
+            number = max(shares, key=shares.__getitem__)
+            low, high = stage[number]
+            reached[number] = min(high, self.segments.offset_after(number, low, shares[number]))
+        return reached, sum(shares.values())
 
     def cut_at(self, timestamp: int) -> StreamCut:
         """The cut before the first events that were written at `timestamp` (ms since the epoch) or later.

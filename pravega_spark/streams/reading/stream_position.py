@@ -67,7 +67,7 @@ def cut_at(place: StreamPosition, snapshot: Snapshot, unbounded: End | None = No
             raise InvalidStreamCut("an unbounded cut is no position: give head or tail")
         place = unbounded
     if isinstance(place, StreamCut):
-        return place
+        return snapshot.resolved(place)
     if isinstance(place, int):
         return snapshot.cut_at(place)
     return snapshot.head_cut() if place == "head" else snapshot.tail_cut()

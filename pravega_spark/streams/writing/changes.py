@@ -29,6 +29,7 @@ from pravega_spark.streams.model.epochs import (
     replaced,
 )
 from pravega_spark.streams.model.names import index_segment_name
+from pravega_spark.streams.model.routing import even_ranges
 from pravega_spark.streams.model.stream_record import (
     Ended,
     Generation,
@@ -47,6 +48,7 @@ from pravega_spark.streams.writing.event_order import StoredOrder
 
 if TYPE_CHECKING:
     from engine.state.state import State
+    from pravega_spark.streams.model.policies import ScalingPolicy
     from pravega_spark.streams.reading.location import StreamLocation
 
 
@@ -126,13 +128,28 @@ def _deletion(stream: StreamLocation, state: State, version: int, number: int, n
 
 
 def update(snapshot: Snapshot, choose: Callable[[StreamRecord], StreamUpdate]) -> StreamChange:
-    """Change policies and tags. choose: decides by what the stream has. Raises StreamSealed, TooManySegments."""
+    """Change policies and tags. A new scaling policy also scales the stream, in the same append, if it does not have
+    the fixed number of segments, or has fewer than the minimum (Pravega: UpdateStreamTask).
+
+    choose: decides by what the stream has. Raises StreamSealed, TooManySegments, InvalidScale.
+    """
     _require_open(snapshot)
     chosen = choose(snapshot.record)
+    change = StreamChange(snapshot.record, [])
     if not isinstance(chosen.scaling, Unchanged):
         check_segments(snapshot.stream.key, chosen.scaling.min_segments, snapshot.stream.root.config.max_segments)
+        change = _with_segments_of(snapshot, chosen.scaling)
+    assert change.record is not None
     changed = {name: value for name, value in chosen._asdict().items() if not isinstance(value, Unchanged)}
-    return StreamChange(snapshot.record.with_changes(**changed), [])
+    return StreamChange(change.record.with_changes(**changed), change.operations)
+
+
+def _with_segments_of(snapshot: Snapshot, policy: ScalingPolicy) -> StreamChange:
+    """The stream with a number of segments that a policy allows: all are replaced if it has another one."""
+    segments, wanted = snapshot.record.current.segments, policy.min_segments
+    if len(segments) == wanted or (policy.kind != "fixed" and len(segments) > wanted):
+        return StreamChange(snapshot.record, [])
+    return _next_epoch(snapshot, segments, even_ranges(wanted))
 
 
 def _require_open(snapshot: Snapshot) -> None:

@@ -41,8 +41,9 @@ class ChunkUploads(Generic[Label]):
     def send(self, label: Label, segment: str, groups: Sequence[Buffers], epoch: int = 0, offset: int = 0) -> None:
         """Begin to upload a chunk of a segment. The buffers must not change until it is uploaded.
 
-        epoch, offset: part of its name.
+        epoch, offset: part of its name. Raises StorageFull.
         """
+        self._store.check_room()
         self.names.append(new_chunk_name(segment, epoch, offset))
         self._sent.append((label, self._pool.submit(write_chunk, self._store, self.names[-1], groups)))
 

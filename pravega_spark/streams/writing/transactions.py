@@ -185,7 +185,8 @@ class Transaction:
         self.answer(self.stream.container.submit(self.operations(parts)).result)
 
     def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
-        """The operations of one write."""
+        """The operations of one write. Raises StorageFull."""
+        self.stream.container.stores.check_room()
         return [operation for part in parts for operation in append_operations(self.segment(part.segment_id), part)]
 
     def answer(self, result: Callable[[], Receipt]) -> Receipt:

@@ -166,10 +166,11 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
     AlreadyWritten and NumbersLost; SegmentSealed or SegmentNotFound for parts without a routing. Raises OutcomeUnknown
     at once if a write is not idempotent, otherwise after retrying for some minutes.
     """
+    container = writes[0].stream.container
+    container.stores.check_room()
     for write in writes:
         write.begin()
     pending = list(writes)
-    container = pending[0].stream.container
     idempotent = all(write.producer is not None for write in pending)
     keys = ", ".join(write.stream.key for write in pending)
     what = f"stream{'s' * (len(pending) > 1)} {keys}: it is unknown whether {pending[0].producer} was committed"

@@ -21,7 +21,7 @@ def whole(manager: StreamManager, stream: str) -> None:
 def create_two(manager: StreamManager) -> None:
     """A stream of two segments that may be merged."""
     manager.create_stream("sc", "two", 2)
-    manager.update_stream_with_policy("sc", "two", StreamScalingPolicy.fixed_scaling_policy(1))
+    manager.set_scaling("sc", "two", StreamScalingPolicy.auto_scaling_policy_by_event_rate(10**6, 2, 1))
 
 
 def write_keyed(manager: StreamManager, stream: str, start: int, count: int) -> None:
