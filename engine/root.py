@@ -277,9 +277,8 @@ class Root:
             return recover(self.stores, container, force=force)
         config, before = self.config.with_recovered(container, uuid.uuid4().hex), self.container_id(container)
         recovery = recover(self.stores, before, config.container(container), force=force)
-        self.stores.chunks.put(ROOT, config.to_bytes())
+        self._describe(config)
         recovery_points.delete(self.stores.chunks, before)
-        self.config, self._identity = config, self._identity_of(config, None)
         return recovery
 
     def change(self, **agreed: Any) -> RootConfig:
@@ -296,10 +295,14 @@ class Root:
         self._identity.verify()
         config = replace(RootConfig.from_bytes(self.stores.chunks.read(ROOT), self.stores.chunks.root), **agreed)
         self.close()
-        self.stores.chunks.put(ROOT, config.to_bytes())
-        self.config, self._identity = config, self._identity_of(config, None)
+        self._describe(config)
         self.settings = _with_agreed(self.settings, config)
         return config
+
+    def _describe(self, config: RootConfig) -> None:
+        """Store another description of the root."""
+        self.stores.chunks.put(ROOT, config.to_bytes())
+        self.config, self._identity = config, self._identity_of(config, None)
 
     def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
         """Skip the damaged frame that stops a container's log, and the frames that follow it (W8).

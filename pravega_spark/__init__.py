@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     )
     from pravega_spark.picture import StreamPicture as StreamPicture, stream_picture as stream_picture
     from pravega_spark.query_metrics import QueryMetrics as QueryMetrics
-    from pravega_spark.serve.inline import InlinePage as InlinePage, page as page
+    from pravega_spark.serve.inline import InlinePage as InlinePage
     from pravega_spark.source.provider import PravegaDataSource as PravegaDataSource
     from pravega_spark.status import (
         ConsumerStatus as ConsumerStatus,

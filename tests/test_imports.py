@@ -69,6 +69,11 @@ WINGS = {
 wings below it. The face of a package, its own `__init__`, stands above them all. `streams` itself is what lies in none
 of its folders: the stream, and what sits directly with it."""
 
+UPWARD = {
+    ("pravega_spark.client.manager", "pravega_spark.serve.inline"): "StreamManager.page shows views, in a notebook",
+}
+"""Imports, inside of functions, from a wing above."""
+
 LTS = "pravega_spark.streams.pravega_lts"
 LTS_DOORS = {
     "pravega_spark": "exports the values of an import",
@@ -170,7 +175,7 @@ def test_no_module_imports_from_a_wing_above_its_own(package: str) -> None:
         for other in others
         if wing_of(other) > wing_of(module)
     }
-    assert upward == set()
+    assert upward == {(module, other) for module, other in UPWARD if module.startswith(f"{package}.")}
 
 
 def test_the_long_term_storage_of_a_pravega_is_imported_by_its_doors_only() -> None:
@@ -228,7 +233,8 @@ def test_what_lies_in_no_folder_of_streams_is_with_the_stream(module: str) -> No
 def test_no_modules_import_each_other(package: str) -> None:
     """In however many steps: whoever reads a module can read what it builds on first."""
     imports = {
-        module: {other for other in others if other != module} for module, others in imports_within(package).items()
+        module: {other for other in others if other != module and (module, other) not in UPWARD}
+        for module, others in imports_within(package).items()
     }
     circles = {module for module in imports if any(module in reached(other, imports) for other in imports[module])}
     assert circles == set()

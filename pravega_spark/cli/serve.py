@@ -64,7 +64,7 @@ def serve(
     maintain: bool,
     maintain_every: float | None,
 ) -> None:
-    """Serve a REST API, and pages to watch streams, until interrupted.
+    """Serve a REST API, and pages to watch streams.
 
     By default only this machine reaches the server, and it changes nothing. Bound to another address, it wants the
     token for reads too, unless --open-reads is given.

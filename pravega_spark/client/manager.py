@@ -77,6 +77,7 @@ from pravega_spark.streams.writing import uploads
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pravega_spark.serve.inline import InlinePage
     from pravega_spark.streams.pravega_lts.imports import ImportReport
 
 logger = logging.getLogger(__name__)
@@ -565,6 +566,15 @@ class StreamManager:
         """
         self._catalog.check_scope(scope_name)
         return self._catalog.query(scope_name, _described, unreadable, tag)
+
+    def page(self, scope_name: str | None = None, stream_name: str | None = None) -> InlinePage:
+        """The pages of `pravega-spark serve` in a notebook: all streams and the root, or one stream. Needs no server.
+
+        Raises ImportError without jinja2 (extra `serve`), ValueError for a stream without its scope.
+        """
+        from pravega_spark.serve.inline import inline_page  # needs more than most programs do
+
+        return inline_page(self, scope_name, stream_name)
 
     def stream_timeline(
         self, scope_name: str, stream_name: str, cuts: Mapping[str, PositionLike] | None = None

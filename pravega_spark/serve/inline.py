@@ -10,7 +10,6 @@ from html import escape
 from importlib import resources
 
 from pravega_spark.client.manager import StreamManager
-from pravega_spark.parameters import checks
 from pravega_spark.serve.service import Service
 from pravega_spark.serve.settings import ServeSettings
 from pravega_spark.serve.views import VIEWS
@@ -31,25 +30,25 @@ class InlinePage:
         return f'<iframe title="Pravega streams" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
 
-@checks
-def page(manager: StreamManager, scope_name: str | None = None, stream_name: str | None = None) -> InlinePage:
-    """The pages of `pravega-spark serve` in a notebook: all streams and the root, or one stream.
-
-    Raises ImportError without jinja2, StreamNotFound, ValueError for a stream without its scope, StorageError.
-    """
-    if (scope_name is None) != (stream_name is None):
+def inline_page(manager: StreamManager, scope_name: str | None, stream_name: str | None) -> InlinePage:
+    """The view of a stream, or all streams and the root. Raises as `StreamManager.page`."""
+    scope = None if scope_name is None else validate_scope_name(scope_name)
+    stream = None if stream_name is None else validate_stream_name(stream_name)
+    if (scope is None) != (stream is None):
         raise ValueError("scope_name and stream_name belong together: give both, or neither")
     try:
         from pravega_spark.serve.rendering import Pages  # needs a package that is not always there
     except ImportError as error:
-        raise ImportError(f"page needs the package {error.name}: pip install 'pravega-spark[serve]'") from None
+        raise ImportError(
+            f"StreamManager.page needs the package {error.name}: pip install 'pravega-spark[serve]'"
+        ) from None
     service = Service(manager, ServeSettings())
     pages = Pages(service)
-    if scope_name is None or stream_name is None:
+    if scope is None or stream is None:
         title, found = "Streams", {**pages.parts(VIEWS["/"], {}, {}), **pages.parts(VIEWS["/root"], {}, {})}
     else:
-        path = {"scope": validate_scope_name(scope_name), "stream": validate_stream_name(stream_name)}
-        title, found = f"{scope_name}/{stream_name}", pages.parts(VIEWS[_STREAM], path, {})
+        path = {"scope": scope, "stream": stream}
+        title, found = f"{scope}/{stream}", pages.parts(VIEWS[_STREAM], path, {})
     style = resources.files("pravega_spark.serve").joinpath("static", "serve.css").read_text("utf-8")
     parts = "".join(f"<h2>{_HEADINGS[name]}</h2>{_LINK.sub('', part)}" for name, part in found.items())
     return InlinePage(

@@ -478,7 +478,7 @@ def test_storage_options_reach_the_filesystem_and_no_output(monkeypatch: pytest.
     assert given == [
         (
             {"key": "topsecret", "client_kwargs": {"retries": 3}, "anon": False},
-            {"wal": "elsewhere", "create": False, "new_log": False, "dry_run": False},
+            {"settings": {}, "wal": "elsewhere", "create": False, "new_log": False, "dry_run": False},
         )
     ]
     assert "topsecret" not in result.output + result.stderr

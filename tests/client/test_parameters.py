@@ -154,7 +154,6 @@ FUNCTIONS = (
     "fetch_event",
     "fetch_event_to_file",
     "fetch_events",
-    "page",
     "stream_picture",
 )
 

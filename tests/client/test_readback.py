@@ -258,7 +258,16 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
 CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("key_value_table", "key_value_table_info", "key_value_table_exists"),
-    *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
+    *(
+        "get_stream_tags",
+        "stream_info",
+        "stream_infos",
+        "stream_timeline",
+        "page",
+        "stream_cut_at",
+        "next_stream_cut",
+        "lag",
+    ),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
     *("check_scope_exists", "check_stream_exists", "distance", "list_completed_transactions"),
     *("over", "close", "recovered", "value_format", "segment_ranges", "read_segment", "tail_async"),

@@ -115,8 +115,8 @@ BREAKAGES = [
     Breakage(
         name="any-number-of-containers",
         file="engine/root.py",
-        old="            if type(value) is not int or not 1 <= value <= most:\n",
-        new="            if type(value) is not int or not 1 <= value:\n",
+        old="not unit.least <= value <= unit.most:",
+        new="not unit.least <= value:",
         tests=["tests/streams/test_bounded_input.py::test_a_root_with_numbers_that_cannot_be_is_refused"],
     ),
     Breakage(

@@ -7,12 +7,12 @@ from html import unescape
 
 import pytest
 
-from pravega_spark import StreamManager, page
+from pravega_spark import StreamManager
 from pravega_spark.errors import StreamNotFound
 
 
 def test_all_streams_and_the_root(manager: StreamManager) -> None:
-    found = page(manager)
+    found = manager.page()
     for text in ("sc/one", "sc/rg", "Containers", "Maintenance", "oldest unread"):
         assert text in found.html
 
@@ -20,13 +20,13 @@ def test_all_streams_and_the_root(manager: StreamManager) -> None:
 def test_a_stream(manager: StreamManager) -> None:
     with manager.create_writer("sc", "one") as writer:
         writer.write_event("<script>", "k")
-    found = page(manager, "sc", "one")
+    found = manager.page("sc", "one")
     assert "Segments over time" in found.html and "<svg " in found.html
     assert manager.stream_info("sc", "one").tail.as_text() in found.html
 
 
 def test_a_notebook_shows_it_in_a_frame_without_rights(manager: StreamManager) -> None:
-    for shown in (page(manager), page(manager, "sc", "one")):
+    for shown in (manager.page(), manager.page("sc", "one")):
         assert not re.search(r"<(script|link|a|button|form)\b|src=|href=", shown.html)
         frame = shown._repr_html_()
         (content,) = re.findall(r'srcdoc="([^"]*)"></iframe>$', frame)
@@ -35,6 +35,6 @@ def test_a_notebook_shows_it_in_a_frame_without_rights(manager: StreamManager) -
 
 def test_what_is_not_there(manager: StreamManager) -> None:
     with pytest.raises(StreamNotFound):
-        page(manager, "sc", "none")
+        manager.page("sc", "none")
     with pytest.raises(ValueError, match="belong together"):
-        page(manager, "sc")
+        manager.page("sc")

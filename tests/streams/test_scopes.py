@@ -250,13 +250,17 @@ def test_a_forced_deletion_that_dies_anywhere_is_completed_by_another(when: When
     assert crashes * step > 10
 
 
+def delete_whole(root: Root) -> None:
+    StreamManager.over(root).delete_scope(SCOPE, force=True)
+
+
 @pytest.mark.parametrize("what", MAKERS)
 def test_what_is_made_meanwhile_is_deleted_too(what: str) -> None:
     """Up to each request of the deletion, then something is made; or the scope is gone before."""
     made = 0
     for stop in range(0, 60, 3):
         store = fresh()
-        deletion = Process(store, stop, lambda root: StreamManager.over(root).delete_scope(SCOPE, force=True))
+        deletion = Process(store, stop, delete_whole)
         try:
             MAKERS[what](opened(store))
             made += 1
