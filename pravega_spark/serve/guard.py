@@ -92,8 +92,9 @@ class _Guarded:
         self._settings = settings
         found = _by_name(scope)
         length = found.get("content-length", "0")
-        self._unread = length != "0" or "transfer-encoding" in found
-        self._is_small = length.isdecimal() and int(length[:20]) <= settings.max_body
+        chunked = "transfer-encoding" in found
+        self._unread = length != "0" or chunked
+        self._is_small = not chunked and length.isdecimal() and int(length[:20]) <= settings.max_body
 
     async def receive(self) -> Message:
         """The next part of the request."""
