@@ -36,8 +36,9 @@ _CONFLICTS = 10  # times that a commit is tried against busy writers
 
 @dataclass(frozen=True)
 class GarbageConfig:
-    """`delay`: seconds before a task is retried; longer than any read takes. `attempts`: tries before a task counts as
-    failed. `transaction_batch`: chunks of a deleted segment that one transaction removes."""
+    """`delay`: seconds before a task is retried; longer than any read takes. `attempts`: how often a failed task is tried
+    again before it is set aside (Pravega: garbageCollectionMaxAttempts). `transaction_batch`: chunks of a deleted
+    segment that one transaction removes."""
 
     delay: float = 60.0
     attempts: int = 3
@@ -103,8 +104,8 @@ class GarbageCollector:
             was_due = True
             failures = self._carry_out(batch.tasks, now, report)
             again = [task._replace(attempts=task.attempts + 1, due=now + self._config.delay) for task in failures]
-            aside = [task for task in again if task.attempts >= self._config.attempts]
-            again = [task for task in again if task.attempts < self._config.attempts]
+            aside = [task for task in again if task.attempts > self._config.attempts]
+            again = [task for task in again if task.attempts <= self._config.attempts]
             self._queue.settle(batch, again, aside)
             report.retried += len(again)
             report.failed += len(aside)

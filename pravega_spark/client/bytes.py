@@ -9,6 +9,8 @@ other writer's bytes come between those of one writer.
 from __future__ import annotations
 
 import io
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,6 +24,7 @@ from engine.state.operations import Append, Payload
 from engine.state.segments import EVENT_COUNT, Segment
 from pravega_spark.errors import Closed, InvalidStreamCut, StreamError
 from pravega_spark.parameters import buffer_of, checks_parameters
+from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment
 from pravega_spark.streams.reading.snapshot import Snapshot
@@ -192,6 +195,45 @@ class ByteStream(io.RawIOBase):
         room[:size] = data
         self._position += size
         return size
+
+    def available(self) -> int:
+        """How many durable bytes follow the reading position."""
+        self._check_open()
+        self._known = self._now().length
+        return max(self._known - self._position, 0)
+
+    def skip(self, count: int) -> int:
+        """Move the reading position by `count` bytes, but not beyond the tail; returns by how many. Raises ValueError
+        for a negative number."""
+        if count < 0:
+            raise ValueError(f"count must be 0 or more, not {count}")
+        skipped = min(count, self.available())
+        self._position += skipped
+        return skipped
+
+    def wait_for_data(self, timeout: DurationLike | None = None, poll_interval: DurationLike = 0.2) -> bool:
+        """Wait until there are bytes at the reading position: True; or until the stream is sealed, or `timeout`
+        (seconds, or "1m") has passed: False. For a reader that follows the stream, as a read at the tail returns
+        nothing.
+
+        poll_interval: seconds between polls, at most; a poll is one request.
+        """
+        interval, clock = parse_seconds(poll_interval), self._stream.container.clock
+        end = math.inf if timeout is None else clock() + parse_seconds(timeout)
+        while True:
+            now = self._now()
+            self._known = now.length
+            if now.length > self._position:
+                return True
+            left = end - clock()
+            if now.sealed or left <= 0:
+                return False
+            time.sleep(min(interval, left))
+
+    def seal(self) -> None:
+        """Flush, and seal the stream: it can be read, but never written again (Pravega: closeAndSeal)."""
+        self.flush()
+        self._stream.seal()
 
     def seekable(self) -> bool:
         """True."""

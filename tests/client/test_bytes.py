@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import threading
 import uuid
 from concurrent.futures import Future
 from pathlib import Path
@@ -383,3 +384,43 @@ TestFiles = Files.TestCase
 TestFiles.settings = settings(
     max_examples=10, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
+
+
+def test_skip_and_available_end_at_the_tail(manager: StreamManager) -> None:
+    """Pravega's ByteStreamReaderTest.testSkip."""
+    with manager.create_byte_stream("sc", "one") as stream:
+        stream.write(bytes(range(5)))
+        stream.flush()
+        assert (stream.skip(1), stream.tell(), stream.read(2), stream.tell()) == (1, 1, b"\x01\x02", 3)
+        assert (stream.skip(10), stream.tell(), stream.read(1), stream.available()) == (2, 5, b"", 0)
+        stream.seek(0)
+        assert stream.available() == 5
+        stream.seek(9)
+        assert (stream.available(), stream.skip(3), stream.tell()) == (0, 0, 9)
+        with pytest.raises(ValueError, match="count must be 0 or more, not -1"):
+            stream.skip(-1)
+
+
+def test_a_reader_waits_for_data_and_for_the_seal(manager: StreamManager) -> None:
+    """Pravega's ByteStreamTest.readWriteTest, where a read waits."""
+    reader = manager.create_byte_stream("sc", "one")
+    assert reader.wait_for_data(timeout=0) is False and reader.wait_for_data("1ms", poll_interval=0.0001) is False
+    found: list[bytes] = []
+
+    def follow() -> None:
+        while reader.wait_for_data(poll_interval=0.001):
+            found.append(reader.read(4))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with manager.create_byte_stream("sc", "one") as writer:
+        writer.write(b"0123456789")
+        writer.flush()
+        writer.write(b"the rest")
+        writer.seal()
+        with pytest.raises(ByteStreamError, match="is sealed"):
+            writer.write(b"more")
+            writer.flush()
+    thread.join(60)
+    assert not thread.is_alive() and b"".join(found) == b"0123456789the rest"
+    assert reader.read(1) == b"" and reader.wait_for_data() is False

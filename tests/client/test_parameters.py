@@ -97,6 +97,7 @@ GOOD: dict[str, Any] = {
     "version": Version(0, 1),
     "modifications": [],
     "limit": None,
+    "count": 0,
 }
 """A good value for each parameter without a default, by its name."""
 
