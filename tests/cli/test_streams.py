@@ -331,7 +331,7 @@ SCHEMAS: dict[str, Mapping[str, Any]] = {
     "header import": {
         "imported": {"segment": str, "stream": str, "events": int, "bytes": int, "chunks": int, "header": str | None}
     },
-    "serve": {"url": str, "root": str, "changes": bool},
+    "serve": {"url": str, "root": str, "changes": bool, "maintain": bool},
     "completion": {},
 }
 """The document of each command. A list holds the form of all its items, a mapping with `str` for a key that of all its
