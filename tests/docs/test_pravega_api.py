@@ -8,9 +8,7 @@ import inspect
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
+from typing import NamedTuple
 
 import pravega_spark
 from pravega_spark.serve.openapi import openapi
@@ -18,8 +16,6 @@ from pravega_spark.serve.settings import ServeSettings
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGE = PROJECT / "docs" / "pravega-api.md"
-NEVER = r"(?!)"
-"""Matches nothing."""
 HEADER = "| Pravega | here | status | reason |"
 STATUSES = {"same", "differs", "left out"}
 NAME = re.compile(r"(?P<name>\w+)(?:\.(?P<member>\w+))?(?:\((?P<parameter>\w+)=\))?")
@@ -76,16 +72,33 @@ def test_no_call_has_two_rows() -> None:
     assert [each for each in found if found.count(each) > 1] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_named_exists(name: str) -> None:
-    match = NAME.fullmatch(name)
-    assert match, name
-    found = getattr(pravega_spark, match["name"])
-    if match["member"]:
-        assert match["member"] in members(found), name
-        found = getattr(found, match["member"], None)
-    if match["parameter"]:
-        assert match["parameter"] in inspect.signature(found).parameters, name
+def test_what_is_named_exists() -> None:
+    assert [name for name in NAMES if not exists(Named.of(name))] == []
+
+
+class Named(NamedTuple):
+    """A public name, of which a member and a parameter may be meant."""
+
+    name: str
+    member: str | None
+    parameter: str | None
+
+    @classmethod
+    def of(cls, text: str) -> Named:
+        match = NAME.fullmatch(text)
+        assert match, text
+        return cls(*match.group("name", "member", "parameter"))
+
+
+def exists(named: Named) -> bool:
+    if named.name not in pravega_spark.__all__:
+        return False
+    found = getattr(pravega_spark, named.name)
+    if named.member is not None:
+        if named.member not in members(found):
+            return False
+        found = getattr(found, named.member, None)
+    return named.parameter is None or named.parameter in inspect.signature(found).parameters
 
 
 def members(kind: type) -> set[str]:
@@ -94,53 +107,64 @@ def members(kind: type) -> set[str]:
     return {*dir(kind), *fields, *(name for each in kind.__mro__ for name in vars(each).get("__annotations__", ()))}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_named_is_used_by_a_test_or_an_example(name: str) -> None:
-    match = NAME.fullmatch(name)
-    assert match, name
-    kind, member, parameter = getattr(pravega_spark, match["name"]), match["member"], match["parameter"]
-    used = rf"\b{match['name']}\b" if member is None else rf"\.{member}\b"
-    if member is not None and callable(getattr(kind, member, None)):
-        used += r"\("
-    # The parameters of a class are given in their order, too.
-    given = "" if member is None or parameter is None else rf"\b{parameter}=|\"{parameter}\":"
-    assert any(re.search(used, text) and re.search(given, text) for text in programs_with(match["name"])), (
-        f"{name}: write a test that uses it"
-    )
+def test_what_is_named_is_used_by_a_test_or_an_example() -> None:
+    assert [name for name in NAMES if not is_used(Named.of(name))] == [], "write tests that use them"
+
+
+def is_used(named: Named) -> bool:
+    if named.name not in pravega_spark.__all__:
+        return False
+    programs = [program for program in sources() if deals_with(program, named.name)]
+    if named.member is None:  # the parameters of a class are given in their order, too
+        return bool(programs)
+    is_called = callable(getattr(getattr(pravega_spark, named.name), named.member, None))
+    programs = [each for each in programs if named.member in (each.calls if is_called else each.attributes)]
+    return any(named.parameter is None or named.parameter in each.parameters for each in programs)
+
+
+class Program(NamedTuple):
+    """The names in a test or an example: all, and those that follow a dot, are called after a dot, are given a value in
+    a call."""
+
+    words: set[str]
+    attributes: set[str]
+    calls: set[str]
+    parameters: set[str]
 
 
 @functools.cache
-def programs_with(name: str) -> tuple[str, ...]:
-    """The texts of the tests and examples that have to do with a class: they name it, or call what returns its objects.
-    So `flush` of a file is not that of a writer."""
+def sources() -> tuple[Program, ...]:
+    """All tests and examples, but not this module."""
+    paths = [*(PROJECT / "tests").rglob("*.py"), *(PROJECT / "examples").glob("*.py")]
+    texts = [path.read_text("utf-8") for path in paths if path != Path(__file__).resolve()]
+    patterns = r"\w+", r"\.(\w+)", r"\.(\w+)\(", r"\w+(?==)|(?<=\")\w+(?=\":)"
+    return tuple(Program(*(set(re.findall(pattern, text)) for pattern in patterns)) for text in texts)
+
+
+def deals_with(program: Program, name: str) -> bool:
+    """Whether a program names a class, or calls what returns its objects. So `flush` of a file is not that of a
+    writer."""
     kind = getattr(pravega_spark, name)
     if not inspect.isclass(kind):
-        return sources()
-    names = [each for each in pravega_spark.__all__ if getattr(pravega_spark, each) is kind]
-    pattern = re.compile(rf"\b({'|'.join(names)})\b|\.({'|'.join(makers()[kind.__name__])})\(")
-    return tuple(text for text in sources() if pattern.search(text))
+        return name in program.words
+    return bool(names_of(kind) & program.words or makers()[kind.__name__] & program.calls)
 
 
 @functools.cache
-def sources() -> tuple[str, ...]:
-    """The texts of all tests and examples, but not of this module."""
-    paths = [*(PROJECT / "tests").rglob("*.py"), *(PROJECT / "examples").glob("*.py")]
-    return tuple(path.read_text("utf-8") for path in paths if path != Path(__file__).resolve())
+def names_of(kind: type) -> set[str]:
+    """The public names of a class, of which some have two."""
+    return {name for name in pravega_spark.__all__ if getattr(pravega_spark, name) is kind}
 
 
 @functools.cache
-def makers() -> dict[str, list[str]]:
+def makers() -> defaultdict[str, set[str]]:
     """The public methods that return objects of a class, by its name."""
-    found: dict[str, list[str]] = defaultdict(lambda: [NEVER])
-    for name in pravega_spark.__all__:
-        kind = getattr(pravega_spark, name)
-        if not inspect.isclass(kind):
-            continue
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for kind in filter(inspect.isclass, (getattr(pravega_spark, name) for name in pravega_spark.__all__)):
         for method, function in inspect.getmembers(kind, inspect.isroutine):
-            if method.startswith("_"):
-                continue
-            for returned in re.findall(r"\w+", str(getattr(function, "__annotations__", {}).get("return", ""))):
-                found[returned].append(method)
+            returned = getattr(function, "__annotations__", {}).get("return", "")
+            for each in [] if method.startswith("_") else re.findall(r"\w+", str(returned)):
+                found[each].add(method)
     return found
 
 
