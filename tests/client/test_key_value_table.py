@@ -115,6 +115,11 @@ def test_impossible_configurations_are_refused(sizes: tuple[int, ...], told: str
         KeyValueTableConfiguration(*sizes)
 
 
+def test_the_length_of_a_key_is_that_of_its_parts(table: KeyValueTable) -> None:
+    assert table.configuration.key_length == 6 and len(key(1).primary + key(1).secondary) == 6
+    assert KeyValueTableConfiguration(1, 16).key_length == 16
+
+
 def test_keys_of_256_bytes(manager: StreamManager) -> None:
     manager.create_key_value_table("sc", "long", KeyValueTableConfiguration(1, 200, 56))
     long = manager.key_value_table("sc", "long")

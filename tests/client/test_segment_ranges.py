@@ -123,6 +123,18 @@ def test_a_range_is_small_and_holds_plain_values_only(grown: StreamManager, url:
         assert str(each).startswith("sc/four segment ")
 
 
+def test_a_range_names_its_stream_and_segment_and_where_it_begins_and_ends(grown: StreamManager) -> None:
+    ids = {segment.id for epoch in grown.stream_info("sc", "four").epochs for segment in epoch.segments}
+    ends: dict[int, int] = defaultdict(int)
+    for each in grown.segment_ranges("sc", "four", max_bytes="64KiB"):
+        assert (each.scope, each.stream) == ("sc", "four") and each.segment_id in ids
+        assert each.start == ends[each.segment_id] < each.end and each.size == each.end - each.start
+        first = next(iter(grown.read_segment(each)))
+        assert (first.segment_id, first.offset) == (each.segment_id, each.start)
+        ends[each.segment_id] = each.end
+    assert dict(ends) == {**ends, **grown.stream_info("sc", "four").tail.positions}
+
+
 def sizes(root: str, part: SegmentRange) -> tuple[int, int]:
     with StreamManager(root) as manager:
         column = manager.read_segment(part).to_arrow(["event"])["event"]

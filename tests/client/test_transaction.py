@@ -87,6 +87,16 @@ def test_wrong_events_are_refused(manager: StreamManager) -> None:
     assert texts(manager) == []
 
 
+def test_a_commit_with_a_time_is_a_commit(manager: StreamManager) -> None:
+    writer = manager.create_transaction_writer("sc", "st")
+    txn = writer.begin_txn()
+    txn.write_events(["one", "two"])
+    txn.commit_timestamp(1_769_817_600_000)
+    assert texts(manager) == ["one", "two"] and not txn.is_open()
+    with pytest.raises(TransactionClosed, match="committed"):
+        txn.commit_timestamp(1_769_817_600_001)
+
+
 def test_what_could_not_be_written_cannot_be_committed(manager: StreamManager) -> None:
     writer = manager.create_transaction_writer("sc", "st")
     txn = writer.begin_txn()

@@ -15,6 +15,7 @@ from engine.errors import DataCorruption
 from engine.logs.processor import INLINE_BYTES
 from engine.root import Root
 from engine.settings import Settings
+from pravega_spark import StreamRetentionPolicy, StreamScalingPolicy
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.jobs import work
 from pravega_spark.jobs.outcome import JobOutcome
@@ -88,6 +89,29 @@ def test_scaling_policies_that_make_no_sense(fields: tuple[Any, ...], told: str)
 def test_retention_policies_that_make_no_sense(fields: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="retention policy"):
         RetentionPolicy(*fields)
+
+
+def test_a_policy_says_what_it_was_made_with() -> None:
+    made = StreamScalingPolicy.auto_scaling_policy_by_data_rate(100, 3, 2)
+    assert (made.kind, made.target_rate, made.scale_factor, made.min_segments) == ("bytes", 100, 3, 2)
+    made = StreamScalingPolicy.auto_scaling_policy_by_event_rate(7, 4, 1)
+    assert (made.kind, made.target_rate, made.scale_factor, made.min_segments) == ("events", 7, 4, 1)
+    assert StreamScalingPolicy.fixed_scaling_policy(5).min_segments == 5
+    kept = StreamRetentionPolicy.by_time("1h", "1d")
+    assert (kept.kind, kept.limit, kept.maximum) == ("time", 3_600_000, 86_400_000)
+    assert StreamRetentionPolicy.by_size(10).maximum is None and StreamRetentionPolicy.none() is None
+
+
+def test_a_stream_is_created_with_policies_by_name(manager: StreamManager) -> None:
+    scaling = StreamScalingPolicy.fixed_scaling_policy(3)
+    kept = StreamRetentionPolicy.by_size("1MiB")
+    created = manager.create_stream_with_policy(
+        scope_name="sc", stream_name="named", scaling_policy=scaling, retention_policy=kept, tags=["a"]
+    )
+    assert created and len(manager.stream_info("sc", "named").segments) == 3
+    assert manager.get_stream_tags("sc", "named") == ["a"]
+    record = Stream(manager.root, "sc", "named").snapshot().record
+    assert (record.scaling, record.retention) == (scaling, kept)
 
 
 def test_policies_that_make_no_sense_in_storage() -> None:

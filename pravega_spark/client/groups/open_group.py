@@ -30,6 +30,9 @@ THREADS = 8
 class OpenGroup:
     """An open group: its entry, its subscriptions, its streams, its clock (seconds) and its threads."""
 
+    scope: str
+    name: str
+
     def __init__(self, root: Root, scope: str, name: str, clock: Callable[[], float]) -> None:
         self.root = root
         self.scope = scope

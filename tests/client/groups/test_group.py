@@ -138,6 +138,18 @@ def test_groups_are_made_once_and_deleted(manager: StreamManager) -> None:
     manager.create_reader_group("rg", "sc", "four").create_reader("r")
 
 
+def test_a_group_knows_its_name_and_who_has_its_segments(manager: StreamManager) -> None:
+    group = manager.create_reader_group("rg", "sc", "four")
+    assert (group.scope, group.name) == ("sc", "rg")
+    assert group.segment_distribution().unassigned == 4 and group.segment_distribution().readers == {}
+    reader = group.create_reader("a")
+    assert group.segment_distribution().unassigned == 0 and group.segment_distribution().readers == {"a": 4}
+    reader.reader_offline()
+    assert group.segment_distribution().unassigned == 4
+    opened = manager.get_reader_group("rg", "sc")
+    assert (opened.scope, opened.name) == ("sc", "rg")
+
+
 def test_what_cannot_be_a_group(manager: StreamManager) -> None:
     with pytest.raises(ValueError, match="No Pravega Streams present in the ReaderGroupConfiguration"):
         StreamReaderGroupConfig(False, "sc")
