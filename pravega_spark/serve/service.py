@@ -30,11 +30,18 @@ class Service:
         return self.catalog.stream(scope, name)
 
     def status(self, max_age: float | None = None) -> RootStatus:
-        """The status of the root, at most `max_age` seconds old (by default as the settings have it). Raises
-        StorageError."""
+        """The status of the root, at most `max_age` seconds old (by default as the settings have it). While another
+        thread collects a newer one, the last one: however long that takes, it keeps one thread. Raises StorageError."""
         oldest = time.monotonic() - (self.settings.max_age_seconds if max_age is None else max_age)
-        with self._lock:
+        known = self._status
+        if known is not None and known[0] >= oldest:
+            return known[1]
+        if not self._lock.acquire(blocking=known is None) and known is not None:
+            return known[1]
+        try:
             if self._status is None or self._status[0] < oldest:
                 began = time.monotonic()
                 self._status = began, root_status(self.manager.root)
             return self._status[1]
+        finally:
+            self._lock.release()
