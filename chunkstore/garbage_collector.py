@@ -36,8 +36,8 @@ _CONFLICTS = 10  # times that a commit is tried against busy writers
 
 @dataclass(frozen=True)
 class GarbageConfig:
-    """`delay`: seconds before a task is retried; longer than any read takes. `attempts`: how often a failed task is tried
-    again before it is set aside (Pravega: garbageCollectionMaxAttempts). `transaction_batch`: chunks of a deleted
+    """`delay`: seconds before a task is retried; longer than any read takes. `attempts`: how often a failed task is
+    tried again before it is set aside (Pravega: garbageCollectionMaxAttempts). `transaction_batch`: chunks of a deleted
     segment that one transaction removes."""
 
     delay: float = 60.0
