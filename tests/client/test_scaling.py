@@ -349,7 +349,7 @@ def test_a_next_cut_enters_a_merged_segment_when_all_of_its_predecessors_were_re
     cuts = [manager.stream_info("sc", "one").head]
     while cuts[-1] != manager.stream_info("sc", "one").tail:
         cuts.append(manager.next_stream_cut("sc", "one", cuts[-1], 70))
-        read = [event.segment_id for event in manager.read_events("sc", "one", *cuts[-2:])]
+        read = [event.segment_id for event in manager.read_events("sc", "one", cuts[-2], cuts[-1])]
         assert read and not {low, merged} <= set(read) and not {high, merged} <= set(read)
     assert sum(manager.distance("sc", "one", *pair) for pair in pairwise(cuts)) == 13 * 30
 

@@ -14,7 +14,8 @@ from chunkstore.metadata.serialization import FieldWriter, with_version
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.segment_ids import segment_id
 from pravega_spark.streams.model import cuts
-from pravega_spark.streams.model.cuts import NOT_REACHED, UNBOUNDED, StreamCut
+from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
+from pravega_spark.streams.model.epochs import NOT_REACHED
 
 JDK17_TEXT = "H4sIAAAAAAAA/zOwKk7OL0jVLy4pSk3MtTLQMdQxApJAaGVooGNkoGNsAACIdKRlIwAAAA=="
 CONNECTOR_TEXT = "H4sIAAAAAAAAADOwKk7OL0jVLy4pSk3MNbIy1DHSMdAx1jGxMtCBQiDLUsfQAkwAANe6Pt8vAAAA"
