@@ -546,9 +546,9 @@ def test_scopes(folder: str, tmp_path: Path) -> None:
             writer.write_event("a")
     assert [row["stream"] for row in document("stream", "list", "--tag", "red", root=full)["streams"]] == ["sc/one"]
     assert "reader groups first: readers" in run("scope", "delete", "sc", root=full, code=1).stderr
-    forced = run("scope", "delete", "sc", "--force", root=full, code=1).stdout
-    assert "with all that it has: 2 streams, 1 reader group, 0 key-value tables." in forced
-    assert "stream sc/one: 1 event, 9 bytes" in forced and "reader group sc/readers" in forced
+    would = run("scope", "delete", "sc", "--force", root=full, code=1).stdout
+    assert "with all that it has: 2 streams, 1 reader group, 0 key-value tables." in would
+    assert "stream sc/one: 1 event, 9 bytes" in would and "reader group sc/readers" in would
     gone = document("scope", "delete", "sc", "--force", "--yes", root=full)
     assert gone["deleted"] and gone["contents"] == {"streams": 2, "reader_groups": 1, "key_value_tables": 0}
     assert document("scope", "list", root=full) == {"scopes": []}
