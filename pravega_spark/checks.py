@@ -20,6 +20,7 @@ from pravega_spark.streams.model.key_value_table import KeyValueTableRecord
 from pravega_spark.streams.model.stream_record import StreamRecord, decode_number, former_segments
 from pravega_spark.streams.model.system_tables import (
     KEY_VALUE_TABLES,
+    MARKS,
     NUMBERS,
     SCOPES,
     STREAMS,
@@ -27,6 +28,7 @@ from pravega_spark.streams.model.system_tables import (
     TRANSACTIONS,
 )
 from pravega_spark.streams.reading.foreign_root import ForeignRoot
+from pravega_spark.streams.revisions import decode_mark
 from pravega_spark.streams.scopes import decode_scope
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
@@ -42,6 +44,7 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
     NUMBERS: lambda container, key, value, version: _decoded(decode_number(value, key)),
     TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),
     SUBSCRIBERS: lambda container, key, value, version: _check_subscriber(container, key, value),
+    MARKS: lambda container, key, value, version: _decoded(decode_mark(value, key)),
     KEY_VALUE_TABLES: lambda container, key, value, version: _check_table(container, key, value),
     GROUPS: lambda container, key, value, version: _decoded(GroupState.decode(value, key)),
 }

@@ -32,7 +32,9 @@ from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events
+from pravega_spark.client.revisioned_stream import BYTES, RevisionedStreamClient, Serializer
 from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
+from pravega_spark.client.state_synchronizer import StateSynchronizer
 from pravega_spark.client.transaction import StreamTransactionWriter
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
@@ -66,6 +68,7 @@ from pravega_spark.streams.reading.stream_position import (
     parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
+from pravega_spark.streams.revisions import RevisionedStream
 from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.value_format import ValueFormat
@@ -713,6 +716,31 @@ class StreamManager:
         opened = ByteStream(self._catalog.stream(scope_name, stream_name))
         self._writers.add(opened)
         return opened
+
+    def create_revisioned_stream_client(
+        self, scope_name: str, stream_name: str, serializer: Serializer[Any] | None = None
+    ) -> RevisionedStreamClient[Any]:
+        """A client of a stream with one segment, whose writes can depend on all that was written before.
+
+        serializer: of the values, by default bytes. Raises StreamSealed, NotOneSegment.
+        """
+        self.root.check_writable()
+        stream = RevisionedStream(self._catalog.stream(scope_name, stream_name))
+        return RevisionedStreamClient(stream, serializer or BYTES, self._check_open)
+
+    def create_state_synchronizer(
+        self,
+        scope_name: str,
+        stream_name: str,
+        update_serializer: Serializer[Any],
+        init_serializer: Serializer[Any],
+    ) -> StateSynchronizer[Any]:
+        """State that processes share by the updates in a stream with one segment, to which nothing else is written.
+
+        update_serializer, init_serializer: of updates and of initial updates. Raises StreamSealed, NotOneSegment.
+        """
+        client = self.create_revisioned_stream_client(scope_name, stream_name)
+        return StateSynchronizer(client, f"{scope_name}/{stream_name}", update_serializer, init_serializer)
 
     # --- reader groups -----------------------------------------------------------------------------------------
 

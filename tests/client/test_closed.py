@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pravega_spark import ReaderOffline, StreamManager
+from pravega_spark import ReaderOffline, Serializer, StreamManager
 from pravega_spark.errors import Closed, EventClosed, StreamError
 
 
 def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
     """A call of each thing that a manager makes."""
     manager.create_scope("sc")
-    for name in ("one", "bytes"):
+    for name in ("one", "bytes", "state"):
         manager.create_stream("sc", name)
     writer = manager.create_writer("sc", "one")
     for text in ("first", "second"):
@@ -31,6 +31,8 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
     large = manager.begin_event("sc", "one")
     tail = manager.tail("sc", "one", "earliest")
     events = manager.read_events("sc", "one")
+    revisions = manager.create_revisioned_stream_client("sc", "state")
+    state = manager.create_state_synchronizer("sc", "state", Serializer(bytes, bytes), Serializer(bytes, bytes))
     return {
         "manager": manager.list_scope,
         "manager again": lambda: manager.create_writer("sc", "one"),
@@ -51,6 +53,8 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
         "transaction by id": lambda: transactions.get_txn(transaction.get_txn_id()),
         "tail": lambda: next(tail),
         "events": lambda: next(events),
+        "revisions": revisions.fetch_latest_revision,
+        "state": state.fetch_updates,
         "picture": lambda: manager.stream_timeline("sc", "one"),
     }
 

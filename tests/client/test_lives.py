@@ -255,6 +255,34 @@ def byte_stream(place: Place) -> Callable[[], None]:
     return use
 
 
+def revisions(place: Place) -> Callable[[], None]:
+    """The mark and the state of the old stream are none of the new one."""
+    manager = place.manager
+    kept = manager.create_revisioned_stream_client("sc", "st")
+    latest = kept.fetch_latest_revision()
+    assert kept.compare_and_set_mark(None, latest)
+
+    def use() -> None:
+        acts: list[Callable[[], Any]] = [
+            lambda: kept.write_unconditionally(b"lost"),
+            lambda: kept.write_conditionally(latest, b"lost"),
+            lambda: kept.read_from(latest),
+            kept.get_mark,
+            lambda: kept.compare_and_set_mark(latest, None),
+            lambda: kept.truncate_to_revision(latest),
+        ]
+        for act in acts:
+            with pytest.raises(StreamRecreated):
+                act()
+        other = manager.create_revisioned_stream_client("sc", "st")
+        assert other.get_mark() is None
+        for use_old in (lambda: other.write_conditionally(latest, b"lost"), lambda: other.read_from(latest)):
+            with pytest.raises(CutOfDeletedStream):
+                use_old()
+
+    return use
+
+
 def follower(place: Place) -> Callable[[], None]:
     kept = place.manager.tail("sc", "st", "head", poll_interval=0.0)
     for _ in OLD:
@@ -427,6 +455,7 @@ LIVES = [
     upload,
     small_upload,
     byte_stream,
+    revisions,
     follower,
     range_of_events,
     cuts,

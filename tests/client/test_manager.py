@@ -23,6 +23,7 @@ from pravega_spark import (
     InvalidStreamCut,
     ScopeNotEmpty,
     ScopeNotFound,
+    Serializer,
     StreamCut,
     StreamError,
     StreamManager,
@@ -146,6 +147,10 @@ STREAM_CALLS: dict[str, Callable[[StreamManager, str], object]] = {
     "the last": lambda manager, scope: manager.last_events(scope, "one"),
     "following": lambda manager, scope: next(manager.tail(scope, "one")),
     "a byte stream": lambda manager, scope: manager.create_byte_stream(scope, "one"),
+    "revisions": lambda manager, scope: manager.create_revisioned_stream_client(scope, "one"),
+    "a state": lambda manager, scope: manager.create_state_synchronizer(
+        scope, "one", Serializer(bytes, bytes), Serializer(bytes, bytes)
+    ),
     "a transaction": lambda manager, scope: manager.create_transaction_writer(scope, "one").begin_txn(),
     "a large event": lambda manager, scope: manager.begin_event(scope, "one"),
     "an event": lambda manager, scope: manager.open_event(f"{scope}/one/0.#epoch.0:0-10"),

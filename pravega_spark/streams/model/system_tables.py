@@ -20,5 +20,8 @@ DELETIONS = "_system/deletions"
 
 TRANSACTIONS = "_system/transactions"
 SUBSCRIBERS = "_system/subscribers"
-OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)
+MARKS = "_system/marks"
+"""Table: the marks of revisioned streams."""
+
+OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS)
 """Tables whose keys begin with a scope and stream name."""
