@@ -59,8 +59,8 @@ class StateSynchronizer(Generic[S]):
     """State that several processes change, each by updates of what it knows.
     `StreamManager.create_state_synchronizer` opens it. Thread-safe.
 
-    The state in memory is as of the last call that fetched updates. If a write raises OutcomeUnknown, its updates may be
-    in the stream or not: `fetch_updates`, and look at the state. All methods that read or write raise the errors of
+    The state in memory is as of the last call that fetched updates. If a write raises OutcomeUnknown, its updates may
+    be in the stream or not: `fetch_updates`, and look at the state. All methods that read or write raise the errors of
     RevisionedStreamClient, and CorruptedState for what is no update.
     """
 
@@ -138,8 +138,8 @@ class StateSynchronizer(Generic[S]):
             yield revision, self._decoded(revision, data)
 
     def _apply(self, revision: Revision, written: _Written) -> None:
-        """Apply what an event holds, as far as the state in memory is older. A lock keeps each update from being applied
-        twice by two threads; readers of the state do not wait for it."""
+        """Apply what an event holds, as far as the state in memory is older. The lock keeps two threads from applying an
+        update twice; readers of the state do not wait for it."""
         with self._applying:
             known = self._known
             if isinstance(written, _Initial):
@@ -207,7 +207,7 @@ class StateSynchronizer(Generic[S]):
             self._client.truncate_to_revision(mark)
 
     def bytes_written_since_compaction(self) -> int:
-        """The bytes that were written between the last compaction and the state in memory, to decide when to compact."""
+        """The bytes that were written from the last compaction to the state in memory, to decide when to compact."""
         mark, known = self._client.get_mark(), self._known
         if known is None:
             return 0

@@ -1,13 +1,13 @@
-"""Streams of one segment whose writers know all that was written before: conditional appends, and a mark that is changed
-by compare and set (Pravega: RevisionedStreamClientImpl).
+"""Streams of one segment whose writers know all that was written before: conditional appends, and a mark that is
+changed by compare and set (Pravega: RevisionedStreamClientImpl).
 
 A value is an event like any other, so every reader of the stream gets it. An append is conditional on the length of the
 segment, which is decided in the log: of several writers that know the same revision, one succeeds. If the stream got
 another segment since (it was scaled, or its container restored), the end of the earlier segment and the start of the
 later one are the same place.
 
-The mark is an entry of a table of the stream's container (X1), `<scope>/<stream>/mark`: the bytes of a cut. It is deleted
-with the stream.
+The mark is an entry of a table of the stream's container (X1), `<scope>/<stream>/mark`: the bytes of a cut. It is
+deleted with the stream.
 """
 
 from __future__ import annotations

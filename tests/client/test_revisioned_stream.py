@@ -117,7 +117,7 @@ def test_the_mark_is_compared_and_set(client: Client) -> None:
 
 def test_values_before_the_place_of_a_truncation_are_gone(client: Client) -> None:
     start = client.fetch_latest_revision()
-    first, second, third = write(client, b"a", b"b", b"c")
+    first, _, third = write(client, b"a", b"b", b"c")
     client.truncate_to_revision(start)
     assert client.fetch_oldest_revision() == start
     client.truncate_to_revision(first)
