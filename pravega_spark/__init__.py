@@ -127,6 +127,7 @@ if TYPE_CHECKING:
         StreamNotSealed as StreamNotSealed,
         StreamRecreated as StreamRecreated,
         StreamSealed as StreamSealed,
+        TooManyNotingWriters as TooManyNotingWriters,
         TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
         TransactionNotFound as TransactionNotFound,
@@ -163,6 +164,7 @@ if TYPE_CHECKING:
     from pravega_spark.streams.model.pointers import EventPointer as EventPointer
     from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
     from pravega_spark.streams.model.revisions import Revision as Revision
+    from pravega_spark.streams.model.watermarks import TimeWindow as TimeWindow
     from pravega_spark.streams.pravega_lts.imports import (
         ImportedStream as ImportedStream,
         ImportIncomplete as ImportIncomplete,

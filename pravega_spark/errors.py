@@ -470,6 +470,18 @@ class NotOneSegment(StreamError, ValueError):
         self.count = count
 
 
+class TooManyNotingWriters(StreamError):
+    """More writers of a stream note time than are waited for. limit: how many are."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        super().__init__(
+            f"Stream {stream}: {limit} writers note time, which is the limit. Close writers that are done, or wait "
+            "until the lease of a dead one has expired; or let one writer of each process note time"
+        )
+        self.stream = stream
+        self.limit = limit
+
+
 class NotInitialized(StreamError):
     """A StateSynchronizer has no state that it could change: none was initialized. stream: scope/stream."""
 

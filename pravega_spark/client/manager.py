@@ -56,6 +56,7 @@ from pravega_spark.streams.model.names import validate_scope_name, validate_stre
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
+from pravega_spark.streams.model.watermarks import TimeWindow
 from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
@@ -69,6 +70,7 @@ from pravega_spark.streams.reading.stream_position import (
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
 from pravega_spark.streams.revisions import RevisionedStream
+from pravega_spark.streams.stream_time import time_window
 from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.value_format import ValueFormat
@@ -607,6 +609,18 @@ class StreamManager:
         """
         moment = parse_time(timestamp)
         return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(moment))
+
+    def time_window(self, scope_name: str, stream_name: str, cut: PositionLike) -> TimeWindow:
+        """The bounds of the times of the events at a position, as writers noted them by `note_time` and `commit`.
+
+        Events after the position were written when all writers that are waited for had noted the lower bound or a later
+        time. Raises InvalidStreamCut.
+        """
+        self.root.check_writable()
+        place = parse_position(cut)
+        return self._catalog.stream(scope_name, stream_name).query(
+            lambda snapshot: time_window(snapshot, cut_at(place, snapshot))
+        )
 
     def lag(self, cut: CutLike) -> Lag:
         """How far a cut, or its text, lies behind the tail of its stream: in bytes, in events and in time, across

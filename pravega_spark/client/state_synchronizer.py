@@ -138,8 +138,8 @@ class StateSynchronizer(Generic[S]):
             yield revision, self._decoded(revision, data)
 
     def _apply(self, revision: Revision, written: _Written) -> None:
-        """Apply what an event holds, as far as the state in memory is older. The lock keeps two threads from applying an
-        update twice; readers of the state do not wait for it."""
+        """Apply what an event holds, as far as the state in memory is older. The lock keeps two threads from applying
+        an update twice; readers of the state do not wait for it."""
         with self._applying:
             known = self._known
             if isinstance(written, _Initial):
@@ -147,7 +147,7 @@ class StateSynchronizer(Generic[S]):
                     self._known = written.update.create(self._name, revision), revision
                 return
             for index, update in enumerate(written):
-                each = revision._replace(index=index)
+                each = revision._replace(event_at_offset=index)
                 if known is not None and known[1] < each:
                     self._known = known = update.apply_to(known[0], each), each
             if known is not None and known[1] < revision:  # an event without updates
@@ -200,7 +200,7 @@ class StateSynchronizer(Generic[S]):
         compacted = self._write_conditionally(generated)
         if compacted is None:
             return
-        mark, new = self._client.get_mark(), compacted._replace(index=0)
+        mark, new = self._client.get_mark(), compacted._replace(event_at_offset=0)
         if mark is None or mark < new:
             self._client.compare_and_set_mark(mark, new)
         if mark is not None:

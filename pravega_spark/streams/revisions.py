@@ -143,7 +143,7 @@ class RevisionedStream:
         """Set the mark if it is the expected one; None: that it is not set, or damaged. Raises InvalidStreamCut."""
         while True:
             stored = self.query(lambda snapshot: self._to_replace(snapshot, new, expected is None))
-            if stored.revision != (expected and expected._replace(index=0)):
+            if stored.revision != (expected and expected._replace(event_at_offset=0)):
                 return False
             operations: list[Operation] = [
                 CheckEntry(STREAMS, self.stream.key, stored.record),
@@ -198,7 +198,7 @@ def _end_at(snapshot: Snapshot, revision: Revision) -> Revision | None:
     _open_routing(snapshot)
     stream, current, cut = snapshot.stream, snapshot.record.current.segments[0].id, revision.cut
     if revision.segment_id == current and (cut.scope, cut.stream) == (stream.scope, stream.name):
-        return revision._replace(index=0)
+        return revision._replace(event_at_offset=0)
     start = StreamCut(stream.scope, stream.name, {current: 0})
     if any(low != high for low, high in snapshot.ranges(cut, start).values()):
         return None

@@ -38,6 +38,8 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
         "manager again": lambda: manager.create_writer("sc", "one"),
         "manager with": lambda: manager.__enter__(),
         "writer": lambda: writer.write_event("text"),
+        "writer's time": lambda: writer.note_time(1),
+        "time window": lambda: manager.time_window("sc", "one", "tail"),
         "writer of columns": lambda: writer.write_events(["text"]),
         "writer's flush": writer.flush,
         "group": lambda: group.create_reader("another"),

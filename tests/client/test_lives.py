@@ -146,6 +146,24 @@ def writer_of_columns(place: Place) -> Callable[[], None]:
     return use
 
 
+def writer_of_times(place: Place) -> Callable[[], None]:
+    """The new stream has no time, and gets none of the old one's writers."""
+    kept = place.manager.create_writer("sc", "st")
+    kept.note_time(100)
+    transactions = place.manager.create_transaction_writer("sc", "st")
+    transactions.begin_txn().commit(100)
+
+    def use() -> None:
+        assert place.manager.time_window("sc", "st", "tail") == (None, None)
+        with pytest.raises(StreamRecreated):
+            kept.note_time(200)
+        kept.close()
+        transactions.begin_txn().commit(5)  # of the new stream, by name
+        assert place.manager.time_window("sc", "st", "tail") == (5, None)
+
+    return use
+
+
 def routed_write(place: Place) -> Callable[[], None]:
     """As a Spark task routes its rows, and the driver commits them."""
     from pravega_spark.streams.model.framing import frame_column
@@ -449,6 +467,7 @@ def recorded_cuts(place: Place) -> Callable[[], None]:
 LIVES = [
     writer,
     writer_of_columns,
+    writer_of_times,
     routed_write,
     named_producer,
     transaction,

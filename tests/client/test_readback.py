@@ -251,6 +251,8 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
         ("compare_and_set_mark", lambda *it: revisions.compare_and_set_mark(None, Revision(*it)), ("s", "r", 0, 0)),
         ("truncate_to_revision", revisions.truncate_to_revision, (start,)),
         ("truncate_to_revision", lambda *given: revisions.truncate_to_revision(Revision(*given)), ("s", "r", 0, 0)),
+        ("note_time", writer.note_time, (5, 60)),
+        ("commit", lambda time: transactions.begin_txn().commit(time), (5,)),
         ("begin_txn", transactions.begin_txn, ()),
         ("begin_event", manager.begin_event, ("s", "a", "key")),
         ("write_event", writer.write_event, ("event", "key")),
@@ -271,7 +273,7 @@ CHANGES_NOTHING = {
     *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "stream_cut_at", "next_stream_cut", "lag"),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
     *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),
-    *("create_revisioned_stream_client", "create_state_synchronizer", "recovered"),
+    *("create_revisioned_stream_client", "create_state_synchronizer", "recovered", "time_window"),
 }
 """Calls of a manager that store nothing."""
 

@@ -251,16 +251,18 @@ def test_updates_that_are_written_together_and_unconditionally(manager: StreamMa
     a.fetch_updates()
     assert members(a) == members(b) == {"y"}
     state = a.get_state()
-    assert state is not None and state.revision.index == 1, "the second update of an event"
+    assert state is not None and state.revision.event_at_offset == 1, "the second update of an event"
     assert add(b, "p", "q") == 1 and add(a, "r") == 2 and members(a) == {"y", "p", "q", "r"}
 
 
 def test_a_blocking_update_blocks_no_reader_of_the_state(manager: StreamManager) -> None:
     started, go_on = threading.Event(), threading.Event()
+    applied: list[str] = []
 
     @dataclass(frozen=True)
     class Blocking(SetText):
         def apply_to(self, old_state: Text, new_revision: Revision) -> Text:
+            applied.append(self.value)
             started.set()
             assert go_on.wait(30)
             return super().apply_to(old_state, new_revision)
@@ -278,7 +280,7 @@ def test_a_blocking_update_blocks_no_reader_of_the_state(manager: StreamManager)
     go_on.set()
     for thread in threads:
         thread.join()
-    assert value_of(b) == "b"
+    assert value_of(b) == "b" and applied == ["b"]
 
 
 def test_a_stream_that_cannot_hold_a_state(manager: StreamManager) -> None:

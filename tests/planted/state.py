@@ -32,8 +32,8 @@ BREAKAGES = [
     Breakage(
         name="a-mark-outlives-its-stream",
         file="pravega_spark/streams/model/system_tables.py",
-        old="OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS)",
-        new="OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)",
+        old="OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS, TIMES)",
+        new="OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, TIMES)",
         tests=[f"{_REVISIONS}::test_a_stream_of_the_same_name_is_another_one"],
     ),
     Breakage(

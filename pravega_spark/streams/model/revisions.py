@@ -16,22 +16,22 @@ class _Fields(NamedTuple):
     stream: str
     segment_id: int
     offset: int
-    index: int = 0
+    event_at_offset: int = 0
 
 
 @checks_parameters()
 class Revision(_Fields):
     """A place between two values of a stream of one segment: the offset after a value, in bytes, in its segment.
 
-    index: of an update among those that were written as one value (see StateSynchronizer); 0 otherwise. Revisions of
-    one stream are ordered as their places. A plain value, which can be pickled.
+    event_at_offset: of an update among those that were written as one value (see StateSynchronizer); 0 otherwise.
+    Revisions of one stream are ordered as their places. A plain value, which can be pickled.
     """
 
     __slots__ = ()
 
     def as_text(self) -> str:
-        """The revision as text, as the original writes it: `scope/stream/0.#epoch.0:offset:index`."""
-        return f"{segment_name(self.scope, self.stream, self.segment_id)}:{self.offset}:{self.index}"
+        """The revision as text, as the original writes it: `scope/stream/0.#epoch.0:offset:event_at_offset`."""
+        return f"{segment_name(self.scope, self.stream, self.segment_id)}:{self.offset}:{self.event_at_offset}"
 
     def __str__(self) -> str:
         return self.as_text()
@@ -40,14 +40,14 @@ class Revision(_Fields):
     def from_text(text: str) -> Revision:
         """Parse what `as_text` returned. Raises ValueError for anything else."""
         name, _, numbers = text.partition(":")
-        offset, _, index = numbers.partition(":")
-        if not (offset.isdecimal() and index.isdecimal() and len(offset) <= 19 and len(index) <= 10):
+        offset, _, event = numbers.partition(":")
+        if not (offset.isdecimal() and event.isdecimal() and len(offset) <= 19 and len(event) <= 10):
             raise ValueError(
                 f"{reprlib.repr(text)} is not a revision: give the text of one, as scope/stream/0.#epoch.0:1024:0"
             )
         segment = parse_segment_name(name)
         cut = StreamCut(segment.scope, segment.stream, {segment.segment_id: int(offset)})  # checks names and numbers
-        return Revision(cut.scope, cut.stream, segment.segment_id, int(offset), int(index))
+        return Revision(cut.scope, cut.stream, segment.segment_id, int(offset), int(event))
 
     @property
     def cut(self) -> StreamCut:

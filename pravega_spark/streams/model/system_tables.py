@@ -23,5 +23,8 @@ SUBSCRIBERS = "_system/subscribers"
 MARKS = "_system/marks"
 """Table: the marks of revisioned streams."""
 
-OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS)
+TIMES = "_system/times"
+"""Table: the times that writers of streams have noted, and the watermarks made of them."""
+
+OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS, TIMES)
 """Tables whose keys begin with a scope and stream name."""
