@@ -12,13 +12,13 @@ by the storage's clock (W13), is waited for no longer; it comes back with its ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chunkstore.decoding import InvalidData, decoding
-from engine.errors import BadKeyVersion, understanding
+from engine.errors import BadKeyVersion, ClocksDisagree, understanding
 from engine.state.operations import CheckEntry, Operation, PutEntry
 from engine.state.state import NOT_EXISTS
 from engine.state.tables import Entry
@@ -78,8 +78,16 @@ def _understanding(key: str) -> decoding:
     return understanding(f"the {kind} of stream {stream}", removal(f"pravega-spark stream delete {stream} --yes"))
 
 
-_Change: TypeAlias = Callable[[Marks, int], Marks]
-"""The next marks of these, at a time (ms since the epoch)."""
+class _Moment(NamedTuple):
+    """The storage's time (ms since the epoch), and whether this host's agrees with it: otherwise no lease expires
+    (W13)."""
+
+    now: int
+    agreed: bool
+
+
+_Change: TypeAlias = Callable[[Marks, _Moment], Marks]
+"""The next marks of these, at a moment."""
 
 
 class _Stored(NamedTuple):
@@ -113,7 +121,7 @@ class StreamTime:
         """
         check_time(timestamp)
 
-        def with_mark(marks: Marks, now: int) -> Marks:
+        def with_mark(marks: Marks, moment: _Moment) -> Marks:
             known = marks.writers.get(writer)
             if known is not None and known.timestamp > timestamp:
                 if not strict:
@@ -122,18 +130,19 @@ class StreamTime:
                     f"timestamp {timestamp} is before {known.timestamp}, which this writer of stream "
                     f"{self._stream.key} has noted: the time of a writer never goes back"
                 )
-            kept = {each: mark for each, mark in marks.writers.items() if each != writer and not mark.expired(now)}
+            others = {each: mark for each, mark in marks.writers.items() if each != writer}
+            kept = {each: mark for each, mark in others.items() if not (moment.agreed and mark.expired(moment.now))}
             if len(kept) >= MAX_WRITERS:
                 raise TooManyNotingWriters(self._stream.key, MAX_WRITERS)
             highest = timestamp if marks.highest is None else max(timestamp, marks.highest)
-            return Marks(highest, {**kept, writer: WriterMark(timestamp, now, int(lease * 1000))})
+            return Marks(highest, {**kept, writer: WriterMark(timestamp, moment.now, int(lease * 1000))})
 
         self._change(with_mark)
 
     def leave(self, writer: str) -> None:
         """Wait no longer for a writer. Nothing happens if the stream is gone, or the writer has noted nothing."""
 
-        def without(marks: Marks, now: int) -> Marks:
+        def without(marks: Marks, moment: _Moment) -> Marks:
             return marks._replace(writers={each: mark for each, mark in marks.writers.items() if each != writer})
 
         with suppress(StreamNotFound):
@@ -142,18 +151,24 @@ class StreamTime:
     def _change(self, change: _Change) -> None:
         container = self._stream.container
         while True:
-            now = int(container.storage_clock.now() * 1000)
-            operations = self._stream.query(partial(self._operations, change, now))
+            operations = self._stream.query(partial(self._operations, change, self._moment()))
             if not operations:
                 return
             with suppress(BadKeyVersion):  # another writer has noted a time, or the stream was changed
                 container.commit(operations)
                 return
 
-    def _operations(self, change: _Change, now: int, snapshot: Snapshot) -> list[Operation]:
+    def _moment(self) -> _Moment:
+        clock = self._stream.container.storage_clock
+        try:
+            return _Moment(int(clock.agreed("no lease of a writer's time expires") * 1000), True)
+        except ClocksDisagree:
+            return _Moment(int(clock.now() * 1000), False)
+
+    def _operations(self, change: _Change, moment: _Moment, snapshot: Snapshot) -> list[Operation]:
         snapshot.require(self._id)
         stored = self._stored(snapshot)
-        marks = change(stored.marks, now)
+        marks = change(stored.marks, moment)
         if marks == stored.marks:
             return []
         operations: list[Operation] = [
@@ -174,7 +189,7 @@ class StreamTime:
         passed, _ = window_at(watermarks, lambda positions: history.compare(head, positions))
         return thinned(watermarks[max(passed - 1, 0) :], lambda some: len(self._encoded(some)))
 
-    def _encoded(self, watermarks: tuple[Watermark, ...]) -> bytes:
+    def _encoded(self, watermarks: Sequence[Watermark]) -> bytes:
         return encode_watermarks(watermarks, self._stream.scope, self._stream.name)
 
     def _stored(self, snapshot: Snapshot) -> _Stored:
