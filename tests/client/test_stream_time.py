@@ -79,12 +79,11 @@ def test_a_watermark_waits_for_all_writers(manager: StreamManager) -> None:
 
 def test_a_note_comes_after_all_that_the_writer_has_written(manager: StreamManager) -> None:
     writer = manager.create_writer("sc", "one")
-    for number in range(100):
-        writer.write_event(f"event {number}")
+    writer.write_events([b"x" * 992] * 10_000)
     writer.note_time(7)
-    assert writer.unconfirmed == 0
     info = manager.stream_info("sc", "one")
-    assert info.events == 100 and at(manager, info.tail) == (7, None) and at(manager, info.head) == (None, 7)
+    assert info.events == 10_000 and at(manager, info.tail) == (7, None) and at(manager, info.head) == (None, 7)
+    assert at(manager, StreamCut("sc", "one", {0: 9_999_000})) == (None, 7), "nor has the last event passed it"
 
 
 def test_the_time_of_a_writer_never_goes_back(manager: StreamManager) -> None:
@@ -218,10 +217,16 @@ def test_windows_across_a_scale_and_a_truncation(manager: StreamManager) -> None
     assert at(manager, tail) == (20, None)
     mixed = StreamCut("sc", "one", {low: tail.positions[low], high: 0})
     assert at(manager, mixed) == (10, 20), "one of the segments has not reached the watermark"
+    for number in range(20):
+        writer.write_event(f"event {number}", routing_key=str(number))
+    writer.note_time(25)
+    tail = manager.stream_info("sc", "one").tail
+    mixed = StreamCut("sc", "one", {low: tail.positions[low], high: 0})
+    assert at(manager, mixed) == (10, 25), "nor has it if the other one is beyond it"
     manager.truncate_stream("sc", "one", tail)
     write(writer, "b")
     writer.note_time(30)
-    assert at(manager, "head") == (20, 30) and at(manager) == (30, None)
+    assert at(manager, "head") == (25, 30) and at(manager) == (30, None)
 
 
 def test_watermarks_before_the_head_are_dropped(manager: StreamManager) -> None:
