@@ -71,7 +71,16 @@ if TYPE_CHECKING:
     from pravega_spark.client.last_events import LastEvents as LastEvents
     from pravega_spark.client.manager import StreamInfo as StreamInfo, StreamManager as StreamManager
     from pravega_spark.client.reader import EventRange as EventRange
+    from pravega_spark.client.revisioned_stream import (
+        RevisionedStreamClient as RevisionedStreamClient,
+        Serializer as Serializer,
+    )
     from pravega_spark.client.segment_ranges import SegmentRange as SegmentRange
+    from pravega_spark.client.state_synchronizer import (
+        InitialUpdate as InitialUpdate,
+        StateSynchronizer as StateSynchronizer,
+        Update as Update,
+    )
     from pravega_spark.client.transaction import (
         CompletedTransaction as CompletedTransaction,
         StreamTransaction as StreamTransaction,
@@ -85,6 +94,7 @@ if TYPE_CHECKING:
         BadKeyVersion as BadKeyVersion,
         Closed as Closed,
         ConditionalTableUpdateFailed as ConditionalTableUpdateFailed,
+        CorruptedState as CorruptedState,
         CutOfDeletedStream as CutOfDeletedStream,
         EventClosed as EventClosed,
         EventExists as EventExists,
@@ -104,6 +114,8 @@ if TYPE_CHECKING:
         MalformedEvent as MalformedEvent,
         NoSuchEvent as NoSuchEvent,
         NoSuchKey as NoSuchKey,
+        NotInitialized as NotInitialized,
+        NotOneSegment as NotOneSegment,
         NumbersLost as NumbersLost,
         PositionLost as PositionLost,
         RecordTooLarge as RecordTooLarge,
@@ -116,6 +128,7 @@ if TYPE_CHECKING:
         StreamNotSealed as StreamNotSealed,
         StreamRecreated as StreamRecreated,
         StreamSealed as StreamSealed,
+        TooManyNotingWriters as TooManyNotingWriters,
         TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
         TransactionNotFound as TransactionNotFound,
@@ -153,6 +166,8 @@ if TYPE_CHECKING:
     )
     from pravega_spark.streams.model.pointers import EventPointer as EventPointer
     from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
+    from pravega_spark.streams.model.revisions import Revision as Revision
+    from pravega_spark.streams.model.watermarks import TimeWindow as TimeWindow
     from pravega_spark.streams.pravega_lts.imports import (
         ImportedStream as ImportedStream,
         ImportIncomplete as ImportIncomplete,

@@ -22,14 +22,18 @@ from pravega_spark.streams.model.stream_record import StreamRecord, decode_numbe
 from pravega_spark.streams.model.system_tables import (
     KEY_VALUE_TABLES,
     MAINTENANCE,
+    MARKS,
     NUMBERS,
     SCOPES,
     STREAMS,
     SUBSCRIBERS,
+    TIMES,
     TRANSACTIONS,
 )
 from pravega_spark.streams.reading.foreign_root import ForeignRoot
+from pravega_spark.streams.revisions import decode_mark
 from pravega_spark.streams.scopes import decode_scope
+from pravega_spark.streams.stream_time import decode_time
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
 if TYPE_CHECKING:
@@ -44,6 +48,8 @@ ENTRY_CHECKS: Mapping[str, EntryCheck] = {
     NUMBERS: lambda container, key, value, version: _decoded(decode_number(value, key)),
     TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),
     SUBSCRIBERS: lambda container, key, value, version: _check_subscriber(container, key, value),
+    TIMES: lambda container, key, value, version: _decoded(decode_time(value, key)),
+    MARKS: lambda container, key, value, version: _decoded(decode_mark(value, key)),
     KEY_VALUE_TABLES: lambda container, key, value, version: _check_table(container, key, value),
     MAINTENANCE: lambda container, key, value, version: _decoded(MaintenanceRecord.decode(value, key)),
     GROUPS: lambda container, key, value, version: _decoded(GroupState.decode(value, key)),

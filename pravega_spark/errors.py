@@ -458,6 +458,52 @@ class RecordTooLarge(StreamError, ValueError):
         self.limit = limit
 
 
+class NotOneSegment(StreamError, ValueError):
+    """A revisioned stream must have one segment at a time. count: how many it has, or had since its head."""
+
+    def __init__(self, stream: str, count: int) -> None:
+        super().__init__(
+            f"Stream {stream} has, or had since its head, {count} segments at a time, but a revisioned stream has one: "
+            "create one with a fixed scaling policy of one segment"
+        )
+        self.stream = stream
+        self.count = count
+
+
+class TooManyNotingWriters(StreamError):
+    """More writers of a stream note time than are waited for. limit: how many are."""
+
+    def __init__(self, stream: str, limit: int) -> None:
+        super().__init__(
+            f"Stream {stream}: {limit} writers note time, which is the limit. Close writers that are done, or wait "
+            "until the lease of a dead one has expired; or let one writer of each process note time"
+        )
+        self.stream = stream
+        self.limit = limit
+
+
+class NotInitialized(StreamError):
+    """A StateSynchronizer has no state that it could change: none was initialized. stream: scope/stream."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"The state in stream {stream} is not initialized: call initialize first")
+        self.stream = stream
+
+
+class CorruptedState(StreamError):
+    """An event of the stream of a StateSynchronizer is no update, or an initial state is missing (Pravega:
+    CorruptedStateException). revision: the place after the event, as text."""
+
+    def __init__(self, stream: str, revision: str, problem: str) -> None:
+        super().__init__(
+            f"The state in stream {stream} cannot be read at revision {revision}: {problem}. Only state synchronizers "
+            "must write to the stream; use another one for other events"
+        )
+        self.stream = stream
+        self.revision = revision
+        self.problem = problem
+
+
 class InvalidScale(StreamError, ValueError):
     """A scale request does not fit the stream."""
 

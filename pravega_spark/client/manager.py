@@ -33,8 +33,10 @@ from pravega_spark.client.large_events.event_file import EventFile
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events
+from pravega_spark.client.revisioned_stream import BYTES, RevisionedStreamClient, Serializer
 from pravega_spark.client.scope_contents import delete_scope, delete_scope_with_contents
 from pravega_spark.client.segment_ranges import SegmentRange, read_segment, segment_ranges
+from pravega_spark.client.state_synchronizer import StateSynchronizer
 from pravega_spark.client.transaction import CompletedTransaction, StreamTransactionWriter, completed_transactions
 from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import Closed, InvalidStreamCut
@@ -57,6 +59,7 @@ from pravega_spark.streams.model.names import validate_scope_name, validate_stre
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.model.policies import OnChangedReplay, RetentionPolicy, ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Unchanged
+from pravega_spark.streams.model.watermarks import TimeWindow
 from pravega_spark.streams.reading.lag import Lag, lag
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
@@ -69,6 +72,8 @@ from pravega_spark.streams.reading.stream_position import (
     parse_position,
 )
 from pravega_spark.streams.reading.timeline import Timeline, timeline
+from pravega_spark.streams.revisions import RevisionedStream
+from pravega_spark.streams.stream_time import time_window
 from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.value_format import ValueFormat
@@ -650,6 +655,18 @@ class StreamManager:
         moment = parse_time(timestamp)
         return self._catalog.stream(scope_name, stream_name).query(lambda snapshot: snapshot.cut_at(moment))
 
+    def time_window(self, scope_name: str, stream_name: str, cut: PositionLike) -> TimeWindow:
+        """The bounds of the times of the events at a position, as writers noted them by `note_time` and `commit`.
+
+        Events after the position were written when all writers that are waited for had noted the lower bound or a later
+        time. Raises InvalidStreamCut.
+        """
+        self.root.check_writable()
+        place = parse_position(cut)
+        return self._catalog.stream(scope_name, stream_name).query(
+            lambda snapshot: time_window(snapshot, cut_at(place, snapshot))
+        )
+
     def lag(self, cut: CutLike) -> Lag:
         """How far a cut, or its text, lies behind the tail of its stream: in bytes, in events and in time, across
         scales.
@@ -781,6 +798,31 @@ class StreamManager:
         opened = ByteStream(self._catalog.stream(scope_name, stream_name))
         self._writers.add(opened)
         return opened
+
+    def create_revisioned_stream_client(
+        self, scope_name: str, stream_name: str, serializer: Serializer[Any] | None = None
+    ) -> RevisionedStreamClient[Any]:
+        """A client of a stream with one segment, whose writes can depend on all that was written before.
+
+        serializer: of the values, by default bytes. Raises StreamSealed, NotOneSegment.
+        """
+        self.root.check_writable()
+        stream = RevisionedStream(self._catalog.stream(scope_name, stream_name))
+        return RevisionedStreamClient(stream, serializer or BYTES, self._check_open)
+
+    def create_state_synchronizer(
+        self,
+        scope_name: str,
+        stream_name: str,
+        update_serializer: Serializer[Any],
+        init_serializer: Serializer[Any],
+    ) -> StateSynchronizer[Any]:
+        """State that processes share by the updates in a stream with one segment, to which nothing else is written.
+
+        update_serializer, init_serializer: of updates and of initial updates. Raises StreamSealed, NotOneSegment.
+        """
+        client = self.create_revisioned_stream_client(scope_name, stream_name)
+        return StateSynchronizer(client, f"{scope_name}/{stream_name}", update_serializer, init_serializer)
 
     # --- reader groups -----------------------------------------------------------------------------------------
 

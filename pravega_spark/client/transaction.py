@@ -38,6 +38,7 @@ from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import hash_key, segment_for
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_time import LEASE as NOTED_FOR, StreamTime, check_time
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.event_order import Interleaving
 from pravega_spark.streams.writing.transactions import ABORTED, COMMITTED, LEASE, OPEN, ColumnOrder, Transaction
@@ -95,9 +96,11 @@ class StreamTransaction:
         transaction: Transaction,
         record: transactions.TransactionRecord,
         check_open: Callable[[], None] = lambda: None,
+        writer_id: str = "",
     ) -> None:
-        """check_open: raises Closed once the manager is closed."""
+        """check_open: raises Closed once the manager is closed. writer_id: whose time is noted by the commit."""
         self._transaction = transaction
+        self._time, self._writer_id = StreamTime(transaction.stream, record.routing.id), writer_id
         self._check_manager = check_open
         self._owner = Owner(f"this object of transaction {transaction.key}", "get the transaction by its id there")
         self._segments = record.routing.segments
@@ -222,15 +225,24 @@ class StreamTransaction:
         self._check_manager()
         self._transaction.ping(None if lease is None else _lease_seconds(lease))
 
-    def commit(self) -> None:
-        """Commit all events together. Can be repeated after a failure, also by another process."""
+    def commit(self, timestamp: int | None = None) -> None:
+        """Commit all events together. Can be repeated after a failure, also by another process.
+
+        timestamp: then note the time of the transaction writer: what it begins to write from now on has this time or a
+        later one (see `EventWriter.note_time`). A time before its last one changes nothing. Events get the time of
+        the commit, as without it.
+        """
+        if timestamp is not None:
+            check_time(timestamp)
         self.flush()
         self._transaction.commit(self._columns)
+        if timestamp is not None:
+            self._time.note(self._writer_id, timestamp, NOTED_FOR, strict=False)
         self._ended = COMMITTED
 
     def commit_timestamp(self, timestamp: int) -> None:
-        """Commit. `timestamp` is ignored: events get the time of the commit."""
-        self.commit()
+        """Commit, and note the time. The same as `commit(timestamp)`."""
+        self.commit(timestamp)
 
     def abort(self) -> None:
         """Discard all events. Can be repeated after a failure, also by another process."""
@@ -260,6 +272,7 @@ class StreamTransactionWriter:
         stream.snapshot()
         self._stream = stream
         self._check_open = check_open
+        self._writer_id = f"transactions:{uuid.uuid4().hex}"
 
     def __repr__(self) -> str:
         return f"StreamTransactionWriter({self._stream.key!r})"
@@ -272,7 +285,8 @@ class StreamTransactionWriter:
         """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"; 10 s at least).
         Raises StreamSealed."""
         self._check_open()
-        return StreamTransaction(*transactions.begin(self._stream, _lease_seconds(lease)), self._check_open)
+        begun = transactions.begin(self._stream, _lease_seconds(lease))
+        return StreamTransaction(*begun, self._check_open, self._writer_id)
 
     def get_txn(self, txn_id: int | uuid.UUID | str) -> StreamTransaction:
         """A transaction by its id: an integer, as `get_txn_id` returns it, a UUID or its text, as lists show it.
@@ -281,7 +295,7 @@ class StreamTransactionWriter:
         """
         self._check_open()
         transaction = Transaction(self._stream, _parse_id(txn_id))
-        return StreamTransaction(transaction, transaction.record(), self._check_open)
+        return StreamTransaction(transaction, transaction.record(), self._check_open, self._writer_id)
 
     def abort_txn(self, txn_id: int | uuid.UUID | str) -> None:
         """Abort a transaction by its id. If its record cannot be decoded, the transaction is removed.

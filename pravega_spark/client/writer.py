@@ -19,6 +19,7 @@ import atexit
 import logging
 import threading
 import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -61,11 +62,13 @@ from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.loop_futures import LoopFutures
 from pravega_spark.errors import Closed, StreamError, StreamNotFound, StreamSealed
 from pravega_spark.parameters import checks_parameters
+from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.maintenance.scheduler import after_commit
 from pravega_spark.streams.model.framing import Framed, frame_column
 from pravega_spark.streams.model.key_columns import KeyHashes
 from pravega_spark.streams.model.routing import segment_for
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_time import LEASE, StreamTime, check_time
 from pravega_spark.streams.writing import uploads
 from pravega_spark.streams.writing.event_numbers import AlreadyWritten, NumberedWrite
 
@@ -150,6 +153,9 @@ class EventWriter:
         self._producer = producer
         self._durable_number = stream.last_number(producer) if producer is not None else None
         self._taken_number = -1 if self._durable_number is None else self._durable_number  # the last of `_taken`
+        self._time = StreamTime(stream, record.id)
+        self._writer_id = uuid.uuid4().hex if producer is None else f"producer:{producer}"
+        self._noted = False  # whether its time is noted in the stream
         self._cause: BaseException | None = None
         self._raised = False
         self._closed = False
@@ -418,8 +424,22 @@ class EventWriter:
         self._work.wake()
         self._done.wait(should_continue)
 
+    def note_time(self, timestamp: int, lease: DurationLike = LEASE) -> None:
+        """Note the time of this writer: what it writes from now on has this time or a later one. Waits until everything
+        written before is durable. (Pravega: noteTime.)
+
+        timestamp: any whole number of 64 bits, often ms since the epoch, that never goes back. lease: readers wait for
+        this writer's next note for so long (seconds, or "5m"), or until it is closed. Raises ValueError for a time
+        before the last one, TooManyNotingWriters, and what `flush` raises. Noting the same time again is safe.
+        """
+        seconds = parse_seconds(lease)
+        check_time(timestamp)
+        self.flush()
+        self._noted = True
+        self._time.note(self._writer_id, timestamp, seconds)
+
     def close(self) -> None:
-        """Flush and close. Raises an error that no other call has raised.
+        """Flush and close. Raises an error that no other call has raised. Readers wait for its time no longer.
 
         Does nothing in a fork of the process that created it: that process writes the queued events.
         """
@@ -430,6 +450,9 @@ class EventWriter:
         self._work.wake()
         self._thread.join()
         _unclosed.discard(self)
+        if self._noted:
+            self._time.leave(self._writer_id)
+            self._noted = False
         with self._lock:
             if not self._raised:
                 self._check()

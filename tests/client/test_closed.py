@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pravega_spark import ReaderOffline, StreamManager
+from pravega_spark import ReaderOffline, Serializer, StreamManager
 from pravega_spark.errors import Closed, EventClosed, StreamError
 
 
 def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
     """A call of each thing that a manager makes."""
     manager.create_scope("sc")
-    for name in ("one", "bytes"):
+    for name in ("one", "bytes", "state"):
         manager.create_stream("sc", name)
     writer = manager.create_writer("sc", "one")
     for text in ("first", "second"):
@@ -31,11 +31,15 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
     large = manager.begin_event("sc", "one")
     tail = manager.tail("sc", "one", "earliest")
     events = manager.read_events("sc", "one")
+    revisions = manager.create_revisioned_stream_client("sc", "state")
+    state = manager.create_state_synchronizer("sc", "state", Serializer(bytes, bytes), Serializer(bytes, bytes))
     return {
         "manager": manager.list_scope,
         "manager again": lambda: manager.create_writer("sc", "one"),
         "manager with": lambda: manager.__enter__(),
         "writer": lambda: writer.write_event("text"),
+        "writer's time": lambda: writer.note_time(1),
+        "time window": lambda: manager.time_window("sc", "one", "tail"),
         "writer of columns": lambda: writer.write_events(["text"]),
         "writer's flush": writer.flush,
         "group": lambda: group.create_reader("another"),
@@ -51,6 +55,8 @@ def used(manager: StreamManager) -> dict[str, Callable[[], Any]]:
         "transaction by id": lambda: transactions.get_txn(transaction.get_txn_id()),
         "tail": lambda: next(tail),
         "events": lambda: next(events),
+        "revisions": revisions.fetch_latest_revision,
+        "state": state.fetch_updates,
         "picture": lambda: manager.stream_timeline("sc", "one"),
     }
 

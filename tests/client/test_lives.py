@@ -146,6 +146,24 @@ def writer_of_columns(place: Place) -> Callable[[], None]:
     return use
 
 
+def writer_of_times(place: Place) -> Callable[[], None]:
+    """The new stream has no time, and gets none of the old one's writers."""
+    kept = place.manager.create_writer("sc", "st")
+    kept.note_time(100)
+    transactions = place.manager.create_transaction_writer("sc", "st")
+    transactions.begin_txn().commit(100)
+
+    def use() -> None:
+        assert place.manager.time_window("sc", "st", "tail") == (None, None)
+        with pytest.raises(StreamRecreated):
+            kept.note_time(200)
+        kept.close()
+        transactions.begin_txn().commit(5)  # of the new stream, by name
+        assert place.manager.time_window("sc", "st", "tail") == (5, None)
+
+    return use
+
+
 def routed_write(place: Place) -> Callable[[], None]:
     """As a Spark task routes its rows, and the driver commits them."""
     from pravega_spark.streams.model.framing import frame_column
@@ -251,6 +269,34 @@ def byte_stream(place: Place) -> Callable[[], None]:
                 kept.flush()
             kept.close()
             assert other.read() == b"abcdefghijklmn"
+
+    return use
+
+
+def revisions(place: Place) -> Callable[[], None]:
+    """The mark and the state of the old stream are none of the new one."""
+    manager = place.manager
+    kept = manager.create_revisioned_stream_client("sc", "st")
+    latest = kept.fetch_latest_revision()
+    assert kept.compare_and_set_mark(None, latest)
+
+    def use() -> None:
+        acts: list[Callable[[], Any]] = [
+            lambda: kept.write_unconditionally(b"lost"),
+            lambda: kept.write_conditionally(latest, b"lost"),
+            lambda: kept.read_from(latest),
+            kept.get_mark,
+            lambda: kept.compare_and_set_mark(latest, None),
+            lambda: kept.truncate_to_revision(latest),
+        ]
+        for act in acts:
+            with pytest.raises(StreamRecreated):
+                act()
+        other = manager.create_revisioned_stream_client("sc", "st")
+        assert other.get_mark() is None
+        for use_old in (lambda: other.write_conditionally(latest, b"lost"), lambda: other.read_from(latest)):
+            with pytest.raises(CutOfDeletedStream):
+                use_old()
 
     return use
 
@@ -421,12 +467,14 @@ def recorded_cuts(place: Place) -> Callable[[], None]:
 LIVES = [
     writer,
     writer_of_columns,
+    writer_of_times,
     routed_write,
     named_producer,
     transaction,
     upload,
     small_upload,
     byte_stream,
+    revisions,
     follower,
     range_of_events,
     cuts,

@@ -18,7 +18,9 @@ from pravega_spark import (
     GroupNotFound,
     InvalidStreamCut,
     KeyValueTableConfiguration,
+    Revision,
     SegmentRange,
+    Serializer,
     StreamCut,
     StreamManager,
     StreamReaderGroupConfig,
@@ -98,6 +100,14 @@ GOOD: dict[str, Any] = {
     "modifications": [],
     "limit": None,
     "count": 0,
+    "revision": Revision("sc", "state", 0, 0),
+    "latest_revision": Revision("sc", "state", 0, 0),
+    "start": Revision("sc", "state", 0, 0),
+    "end": Revision("sc", "state", 0, 0),
+    "expected": None,
+    "new_location": None,
+    "update_serializer": Serializer(bytes, bytes),
+    "init_serializer": Serializer(bytes, bytes),
 }
 """A good value for each parameter without a default, by its name."""
 
@@ -145,6 +155,9 @@ CLASSES = (
     "LargeEvent",
     "EventFile",
     "KeyValueTable",
+    "RevisionedStreamClient",
+    "StateSynchronizer",
+    "Revision",
     "StreamCut",
     "StreamScalingPolicy",
     "StreamRetentionPolicy",
@@ -195,7 +208,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
     folder: Path = tmp_path_factory.mktemp("root")
     with StreamManager(str(folder)) as manager:
         manager.create_scope("sc")
-        for name in ("one", "bytes"):
+        for name in ("one", "bytes", "state"):
             manager.create_stream("sc", name)
         with manager.create_writer("sc", "one") as first:
             first.write_event("text")
@@ -214,6 +227,11 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             "LargeEvent": manager.begin_event("sc", "one"),
             "EventFile": manager.open_event(pointer),
             "KeyValueTable": manager.key_value_table("sc", "table"),
+            "RevisionedStreamClient": manager.create_revisioned_stream_client("sc", "state"),
+            "StateSynchronizer": manager.create_state_synchronizer(
+                "sc", "state", Serializer(bytes, bytes), Serializer(bytes, bytes)
+            ),
+            "Revision": Revision("sc", "state", 0, 0),
             "StreamCut": CUT,
             "StreamCuts": group.get_streamcut(),
             "Event": next(manager.read_events("sc", "one")),

@@ -22,6 +22,7 @@ from pravega_spark import (
     KeyValueTableConfiguration,
     Position,
     Put,
+    Revision,
     StreamCut,
     StreamManager,
     StreamReaderGroupConfig,
@@ -189,6 +190,10 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
     writer = manager.create_writer("s", "a")
     manager.create_key_value_table("s", "t", KeyValueTableConfiguration(1, 1, 1))
     table, key = manager.key_value_table("s", "t"), TableKey(b"k", b"s")
+    manager.create_stream("s", "r")
+    revisions = manager.create_revisioned_stream_client("s", "r")
+    revisions.write_unconditionally(b"20 bytes in all!")
+    start, after = revisions.fetch_oldest_revision(), revisions.fetch_latest_revision()
     calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
         ("create_scope", manager.create_scope, ("t",)),
         ("delete_scope", manager.delete_scope, ("t", False)),
@@ -239,6 +244,15 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
         ("remove", table.remove, (key, Version(0, 1))),
         ("update", lambda *given: table.update(Put(TableKey(*given[:2]), *given[2:])), (b"k", b"s", b"", None)),
         ("update", lambda *given: table.update(Put(key, b"", Version(*given))), (0, 1)),
+        ("write_conditionally", revisions.write_conditionally, (after, b"value")),
+        ("write_conditionally", lambda *given: revisions.write_conditionally(Revision(*given), b""), ("s", "r", 0, 0)),
+        ("write_unconditionally", revisions.write_unconditionally, (b"value",)),
+        ("compare_and_set_mark", revisions.compare_and_set_mark, (None, start)),
+        ("compare_and_set_mark", lambda *it: revisions.compare_and_set_mark(None, Revision(*it)), ("s", "r", 0, 0)),
+        ("truncate_to_revision", revisions.truncate_to_revision, (start,)),
+        ("truncate_to_revision", lambda *given: revisions.truncate_to_revision(Revision(*given)), ("s", "r", 0, 0)),
+        ("note_time", writer.note_time, (5, 60)),
+        ("commit", lambda time: transactions.begin_txn().commit(time), (5,)),
         ("begin_txn", transactions.begin_txn, ()),
         ("begin_event", manager.begin_event, ("s", "a", "key")),
         ("write_event", writer.write_event, ("event", "key")),
@@ -258,19 +272,12 @@ def odd_calls(manager: StreamManager) -> Iterator[tuple[str, Callable[[], Any]]]
 CHANGES_NOTHING = {
     *("list_scope", "list_stream", "list_key_value_table", "list_reader_group", "read_key_value_table", "read_events"),
     *("key_value_table", "key_value_table_info", "key_value_table_exists"),
-    *(
-        "get_stream_tags",
-        "stream_info",
-        "stream_infos",
-        "stream_timeline",
-        "page",
-        "stream_cut_at",
-        "next_stream_cut",
-        "lag",
-    ),
+    *("get_stream_tags", "stream_info", "stream_infos", "stream_timeline", "page", "stream_cut_at", "lag"),
+    *("next_stream_cut",),
     *("reader_group_cuts", "group_lag", "last_events", "tail", "to_arrow", "open_event", "losses", "root", "to_str"),
     *("check_scope_exists", "check_stream_exists", "distance", "list_completed_transactions"),
-    *("over", "close", "recovered", "value_format", "segment_ranges", "read_segment", "tail_async"),
+    *("over", "close", "value_format", "segment_ranges", "read_segment", "tail_async"),
+    *("create_revisioned_stream_client", "create_state_synchronizer", "recovered", "time_window"),
 }
 """Calls of a manager that store nothing."""
 

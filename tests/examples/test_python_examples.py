@@ -17,6 +17,7 @@ from examples import (
     resuming_producer,
     retention_job,
     segment_store,
+    shared_state,
     transactions,
 )
 from pravega_spark import StreamManager
@@ -54,6 +55,10 @@ def test_resuming_producer(tmp_path: Path) -> None:
 
 def test_key_value_table(tmp_path: Path) -> None:
     assert key_value_table.run(str(tmp_path)) == {"_L": 10, "_M": 7}
+
+
+def test_shared_state(tmp_path: Path) -> None:
+    assert shared_state.run(str(tmp_path)) == {"worker-1": True, "worker-2": True, "worker-3": False}
 
 
 def test_segment_store(tmp_path: Path) -> None:

@@ -30,8 +30,10 @@ from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.stream_record import StreamRecord, former_segments
+from pravega_spark.streams.model.watermarks import TimeWindow
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.stream_time import time_window
 
 SLICE_BYTES = 8 << 20
 """About how many bytes of a segment a slice holds, by default (Pravega: READ_BUFFER_SIZE)."""
@@ -183,6 +185,30 @@ class StreamReader:
         """The position after the events that were taken so far, released or not."""
         with self._member.lock:
             return Position.of(self._segments.reached())
+
+    def get_current_time_window(self, stream: str) -> TimeWindow:
+        """The bounds of the times of the events that the group reads now in one of its streams, as writers noted them.
+        (Pravega: getCurrentTimeWindow.)
+
+        stream: its name, or "scope/stream". The lower bound is that of the group's recorded position, so it holds for
+        all events that any reader has yet to deal with. The upper bound is that of what this reader has taken. Raises
+        ValueError for another stream.
+        """
+        key = stream if "/" in stream else f"{self.group.entry.key.partition('/')[0]}/{stream}"
+        state = self.group.entry.state()
+        if key not in state.streams:
+            raise ValueError(f"stream {stream!r} is not one of the group, which reads {', '.join(state.streams)}")
+        cut = state.cut(key)
+        with self._member.lock:
+            taken = {place.id: offset for place, offset in self._segments.reached().items() if place.stream == key}
+
+        def window(snapshot: Snapshot) -> TimeWindow:
+            if not cut.positions:  # read to its end
+                return time_window(snapshot, snapshot.tail_cut())
+            ahead = {number: max(offset, taken.get(number, offset)) for number, offset in cut.positions.items()}
+            return time_window(snapshot, cut, StreamCut(cut.scope, cut.stream, ahead))
+
+        return self.group.stream(key).query(window)
 
     def close_at(self, position: Position) -> None:
         """Leave the group at a position that `read_next_event` returned: other readers continue there.

@@ -23,5 +23,11 @@ MAINTENANCE = "_system/maintenance"
 
 TRANSACTIONS = "_system/transactions"
 SUBSCRIBERS = "_system/subscribers"
-OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS)
+MARKS = "_system/marks"
+"""Table: the marks of revisioned streams."""
+
+TIMES = "_system/times"
+"""Table: the times that writers of streams have noted, and the watermarks made of them."""
+
+OF_STREAMS = (TRANSACTIONS, SUBSCRIBERS, MARKS, TIMES)
 """Tables whose keys begin with a scope and stream name."""

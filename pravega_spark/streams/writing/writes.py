@@ -196,12 +196,15 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
                 write.reroute()
 
 
-def append_operations(segment: str, part: SegmentAppend) -> list[Operation]:
-    """The operations that append a part to a segment and its index, the index first."""
+def append_operations(segment: str, part: SegmentAppend, offset: int | None = None) -> list[Operation]:
+    """The operations that append a part to a segment and its index, the index first.
+
+    offset: they are rejected with BadOffset unless the segment ends there.
+    """
     count = AttributeUpdate(EVENT_COUNT, UpdateKind.ACCUMULATE, part.events)
     return [
         index_append(segment, part.records),
-        Append(segment, part.content, None, (count,), part.created_at),
+        Append(segment, part.content, offset, (count,), part.created_at),
     ]
 
 
