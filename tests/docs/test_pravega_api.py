@@ -1,4 +1,5 @@
-"""The page that compares Pravega's API with this one: what it names of ours is there, and tests or examples call it."""
+"""The page that compares Pravega's API with this one: all that it names of this one exists, and is used by tests or
+examples."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_no_call_has_two_rows() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    assert [name for name in NAMES if not exists(Named.of(name))] == []
+    missing = [name for name in NAMES if not exists(Named.of(name))]
+    assert not missing, f"the page names what does not exist: {', '.join(missing)}"
 
 
 class Named(NamedTuple):
@@ -108,7 +110,8 @@ def members(kind: type) -> set[str]:
 
 
 def test_what_is_named_is_used_by_a_test_or_an_example() -> None:
-    assert [name for name in NAMES if not is_used(Named.of(name))] == [], "write tests that use them"
+    unused = [name for name in NAMES if not is_used(Named.of(name))]
+    assert not unused, f"write tests that use {', '.join(unused)}"
 
 
 def is_used(named: Named) -> bool:
@@ -147,13 +150,14 @@ def deals_with(program: Program, name: str) -> bool:
     kind = getattr(pravega_spark, name)
     if not inspect.isclass(kind):
         return name in program.words
-    return bool(names_of(kind) & program.words or makers()[kind.__name__] & program.calls)
+    return bool(names_of_class(name) & program.words or makers()[kind.__name__] & program.calls)
 
 
 @functools.cache
-def names_of(kind: type) -> set[str]:
-    """The public names of a class, of which some have two."""
-    return {name for name in pravega_spark.__all__ if getattr(pravega_spark, name) is kind}
+def names_of_class(name: str) -> set[str]:
+    """All public names of a class, of which some have two."""
+    kind = getattr(pravega_spark, name)
+    return {each for each in pravega_spark.__all__ if getattr(pravega_spark, each) is kind}
 
 
 @functools.cache
@@ -171,7 +175,7 @@ def makers() -> defaultdict[str, set[str]]:
 def test_each_request_is_an_operation_of_the_server() -> None:
     paths = openapi(ServeSettings())["paths"]
     known = {f"{method.upper()} {path}" for path, operations in paths.items() for method in operations}
-    assert REQUESTS and set(REQUESTS) <= known
+    assert set(REQUESTS) - known == set()
 
 
 def test_a_row_of_the_page_is_read_as_it_is_written() -> None:
