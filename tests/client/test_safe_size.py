@@ -21,6 +21,7 @@ from pravega_spark import (
 from pravega_spark.jobs import maintain
 from pravega_spark.jobs.outcome import failures
 from pravega_spark.jobs.spread import Target
+from pravega_spark.streams.writing.chunk_uploads import ChunkUploads
 
 TOO_MUCH = 1 << 60
 """More than any filesystem has."""
@@ -74,6 +75,14 @@ def test_each_write_is_refused(folder: str, what: str) -> None:
         with pytest.raises(StorageFull, match=rf"{TOO_MUCH} are kept for deletions and maintenance.*'min_free'"):
             WRITES[what](manager)
         assert manager.stream_info("sc", "one").events == 10
+
+
+def test_no_chunk_is_written_for_a_write_that_would_be_refused(tmp_path: Path) -> None:
+    uploads = ChunkUploads[None](LocalStore(str(tmp_path), min_free=TOO_MUCH), 1, "chunks")
+    with pytest.raises(StorageFull):
+        uploads.send(None, "sc/one/0.#epoch.0", [[b"data"]])
+    uploads.close()
+    assert not uploads.names and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [10, 10_000_000])

@@ -163,7 +163,7 @@ BREAKAGES = [
         file="pravega_spark/streams/writing/chunk_uploads.py",
         old="        self._store.check_room()\n",
         new="",
-        tests=["tests/client/test_safe_size.py::test_each_write_is_refused"],
+        tests=["tests/client/test_safe_size.py::test_no_chunk_is_written_for_a_write_that_would_be_refused"],
     ),
     Breakage(
         name="an-atomic-write-is-divided",
