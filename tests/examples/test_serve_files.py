@@ -18,7 +18,7 @@ from chunkstore.metrics import default_metrics
 from pravega_spark import StatusMetrics, StreamManager, root_status
 from pravega_spark.cli.main import cli
 from pravega_spark.serve.operations import OPEN
-from pravega_spark.streams.maintenance.retention import RetentionPolicy
+from pravega_spark.streams.model.policies import RetentionPolicy
 
 FILES = Path(__file__).resolve().parents[2] / "examples/serve"
 DASHBOARD = json.loads((FILES / "grafana-dashboard.json").read_text("utf-8"))
