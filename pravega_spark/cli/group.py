@@ -214,7 +214,7 @@ def describe(session: Session, name: StreamName) -> None:
     if state.unassigned:
         session.output.line(f"without a reader: {_names(state.unassigned)}")
     for checkpoint, waiting in (waits or {}).items():
-        session.output.line(f"checkpoint {checkpoint} waits for: {', '.join(waiting)}")
+        session.output.line(f"checkpoint {checkpoint}: it waits for {', '.join(waiting)}")
     if state.read_completely:
         session.output.line("everything was read: each stream is sealed, or has an end")
 

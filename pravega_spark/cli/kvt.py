@@ -153,7 +153,7 @@ def describe(session: Session, name: StreamName) -> None:
     session.output.document(row)
     for what, value in (
         ("entries", f"{found.entries:,}"),
-        ("keys", f"{configuration.primary_key_length} + {configuration.secondary_key_length} bytes"),
+        ("keys", f"{configuration.primary_key_length} + {size_text(configuration.secondary_key_length)}"),
         ("partitions", configuration.partition_count),
         ("in long-term storage", size_text(found.stored)),
         ("changes only in the log", found.unflushed),

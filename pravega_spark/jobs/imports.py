@@ -125,7 +125,7 @@ def _outcome(each: ImportedStream) -> JobOutcome:
 
 def _table_outcome(each: ImportedTable) -> JobOutcome:
     changes = each.outcome in ("new", "imported")
-    detail = f"{each.outcome}: key-value table, {each.entries} entries, {size_text(each.bytes)}"
+    detail = f"{each.outcome}: key-value table, {counted(each.entries, 'key')}, {size_text(each.bytes)}"
     return JobOutcome(each.scope, each.table, "import", changes, each.bytes, detail, each.problem)
 
 

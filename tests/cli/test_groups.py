@@ -101,7 +101,7 @@ def test_a_reader_is_taken_offline_and_a_checkpoint_does_not_wait_for_it(tmp_pat
         group.create_reader("one")
         future = group.initiate_checkpoint("c")
         assert document("group", "describe", "sc/rg", root=root)["outstanding_checkpoints"] == {"c": ["one"]}
-        assert "checkpoint c waits for: one" in run("group", "describe", "sc/rg", root=root).stdout
+        assert "checkpoint c: it waits for one" in run("group", "describe", "sc/rg", root=root).stdout
         told = run("group", "offline", "sc/rg", "on", "--yes", root=root, code=1).stderr
         assert "reader on of reader group sc/rg is not online; online: one. Did you mean 'one'?" in told
         found = document("group", "offline", "sc/rg", "one", "--yes", root=root)

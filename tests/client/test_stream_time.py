@@ -169,7 +169,7 @@ def test_a_transaction_notes_the_time_of_its_writer(manager: StreamManager) -> N
     first, second, third = (transactions.begin_txn() for _ in range(3))
     for transaction in (first, second, third):
         transaction.write_event("event")
-    second.commit(20)
+    second.commit(timestamp=20)
     writer.note_time(100)
     assert at(manager) == (20, None) and manager.stream_info("sc", "one").events == 1
     first.commit(15)
@@ -302,7 +302,7 @@ def test_the_window_of_a_reader_moves_with_its_group(manager: StreamManager) -> 
         reader.record()
         windows.append(reader.get_current_time_window("one"))
         time = int(read.event.data)
-        lower, upper = windows[-1]
+        lower, upper = windows[-1].lower_time_bound, windows[-1].upper_time_bound
         assert lower is None or lower <= time
         assert upper is None or upper >= time
     assert windows[0].is_near_head_of_stream and windows[-1].is_near_tail_of_stream
