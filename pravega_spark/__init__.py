@@ -51,7 +51,10 @@ if TYPE_CHECKING:
         StreamCuts as StreamCuts,
         StreamReaderGroupConfig as StreamReaderGroupConfig,
     )
-    from pravega_spark.client.groups.entry import GroupNotFound as GroupNotFound
+    from pravega_spark.client.groups.entry import (
+        GroupConfigMismatch as GroupConfigMismatch,
+        GroupNotFound as GroupNotFound,
+    )
     from pravega_spark.client.groups.event_read import EventRead as EventRead, Position as Position
     from pravega_spark.client.groups.group import (
         SegmentDistribution as SegmentDistribution,

@@ -98,6 +98,7 @@ class StreamInfo(NamedTuple):
     subscribers: the reader groups that hold back its retention, by name, and how far what they released is behind.
     unplaced: the reasons why the positions of some of them do not fit the stream, for example because it was deleted
     and created again: they hold back all events, until they continue at a position in the stream or are removed.
+    scaling, retention, tags: as the stream was created or updated with.
     """
 
     scope: str
@@ -111,6 +112,9 @@ class StreamInfo(NamedTuple):
     sealed: bool
     subscribers: Mapping[str, Lag]
     unplaced: Mapping[str, str]
+    scaling: ScalingPolicy
+    retention: RetentionPolicy | None
+    tags: tuple[str, ...]
 
     def _repr_html_(self) -> str:
         name, (first, last) = f"{self.scope}/{self.stream}", (self.epochs[0].epoch, self.epochs[-1].epoch)
@@ -1025,6 +1029,9 @@ def _described(snapshot: Snapshot) -> StreamInfo:
         snapshot.record.sealed,
         {name: lag(snapshot, found.cut) for name, found in subscribers.items()},
         {name: found.problem for name, found in subscribers.items() if found.problem},
+        snapshot.record.scaling,
+        snapshot.record.retention,
+        snapshot.record.tags,
     )
 
 

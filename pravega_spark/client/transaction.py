@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,13 @@ from pravega_spark.client.event_validation import (
     validated_events,
     validated_keys,
 )
-from pravega_spark.errors import Interrupted, StreamError, TransactionClosed, TransactionNotFound
+from pravega_spark.errors import (
+    Interrupted,
+    StreamError,
+    TransactionClosed,
+    TransactionNotFound,
+    TransactionTooLong,
+)
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, parse_seconds
 from pravega_spark.streams.model.framing import frame_column
@@ -111,6 +118,7 @@ class StreamTransaction:
         self._columns: list[ColumnOrder] = []
         self._failure: Exception | None = None
         self._ended = ""  # how it ended through this object
+        self._pinged(record.lease / 1000)
 
     def __repr__(self) -> str:
         return f"StreamTransaction({self._transaction.key!r})"
@@ -170,6 +178,7 @@ class StreamTransaction:
     def _submit(self, appends: Sequence[tuple[Sequence[SegmentAppend], Interleaving | None]]) -> None:
         """Submit all parts of a write. If only some are submitted, the transaction cannot be committed (W16)."""
         self._check()
+        self._keep_open()
         begun = 0
         try:
             for parts, interleaving in appends:
@@ -223,7 +232,18 @@ class StreamTransaction:
         time."""
         self._owner.check()
         self._check_manager()
-        self._transaction.ping(None if lease is None else _lease_seconds(lease))
+        seconds = None if lease is None else _lease_seconds(lease)
+        self._transaction.ping(seconds)
+        self._pinged(seconds or self._lease)
+
+    def _pinged(self, lease: float) -> None:
+        self._lease, self._ping_at = lease, self._transaction.stream.container.clock() + lease / 2
+
+    def _keep_open(self) -> None:
+        """Ping it once half of its lease is over: a program that writes need not think of it."""
+        if self._transaction.stream.container.clock() >= self._ping_at:
+            with suppress(TransactionTooLong):  # the rest of its time is less than a lease
+                self.ping()
 
     def commit(self, timestamp: int | None = None) -> None:
         """Commit all events together. Can be repeated after a failure, also by another process.
@@ -282,8 +302,8 @@ class StreamTransactionWriter:
         return self._stream.key
 
     def begin_txn(self, lease: DurationLike = LEASE) -> StreamTransaction:
-        """Begin a transaction, which is aborted if it is not pinged for `lease` (seconds, or "5m"; 10 s at least).
-        Raises StreamSealed."""
+        """Begin a transaction, which is aborted if it is neither written to nor pinged for `lease` (seconds, or "5m";
+        10 s at least). Raises StreamSealed."""
         self._check_open()
         begun = transactions.begin(self._stream, _lease_seconds(lease))
         return StreamTransaction(*begun, self._check_open, self._writer_id)

@@ -7,8 +7,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pravega_spark import StreamManager, StreamSealed, TransactionClosed, TransactionNotFound, TxnFailedException
+from pravega_spark import (
+    StreamManager,
+    StreamSealed,
+    TransactionClosed,
+    TransactionNotFound,
+    TransactionTooLong,
+    TxnFailedException,
+)
 from pravega_spark.client import transaction as module
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.writing import transactions
+from tests.client.large_events.simulated import process
+from tests.support.simulation import Simulation
 
 
 @pytest.fixture
@@ -134,6 +145,39 @@ def test_events_without_a_key_are_in_one_segment_in_their_order(manager: StreamM
         (segment,) = {event.segment_id for event in events}
         used.add(segment)
     assert len(used) > 1
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_writes_keep_a_transaction_open(written: bool) -> None:
+    simulation = Simulation()
+    manager, maintainer = process(simulation), process(simulation)
+    manager.create_scope("sc")
+    manager.create_stream("sc", "st")
+    txn = manager.create_transaction_writer("sc", "st").begin_txn(lease=60)
+    for number in range(10):
+        simulation.advance(40)
+        if written:
+            txn.write_event(str(number))
+        transactions.expire(Catalog(maintainer.root).stream("sc", "st"))
+    assert txn.is_open() is written
+    if written:
+        txn.commit()
+        assert [event.data for event in manager.read_events("sc", "st")] == [b"%d" % number for number in range(10)]
+
+
+def test_a_transaction_that_is_open_for_too_long_can_still_be_written_and_committed() -> None:
+    simulation = Simulation()
+    manager = process(simulation)
+    manager.create_scope("sc")
+    manager.create_stream("sc", "st")
+    txn = manager.create_transaction_writer("sc", "st").begin_txn(lease=6 * 3600)
+    for number in range(8):
+        simulation.advance(3 * 3600)
+        txn.write_event(str(number))
+    with pytest.raises(TransactionTooLong):
+        txn.ping()
+    txn.commit()
+    assert len(list(manager.read_events("sc", "st"))) == 8
 
 
 def test_a_lease_has_a_minimum(manager: StreamManager) -> None:

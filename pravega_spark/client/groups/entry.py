@@ -54,6 +54,21 @@ class GroupNotFound(StreamError, ValueError):
         self.without_scope = without_scope
 
 
+class GroupConfigMismatch(StreamError):
+    """The reader group exists, with another configuration (Pravega: ReaderGroupConfigRejectedException).
+
+    group: scope/group. configuration: the one that it has, in words.
+    """
+
+    def __init__(self, group: str, configuration: str) -> None:
+        super().__init__(
+            f"reader group {group} exists already, with {configuration}. Use the same, give it the new configuration by "
+            "reset_reader_group, or delete the group first"
+        )
+        self.group = group
+        self.configuration = configuration
+
+
 class GroupEntry:
     """The entry that holds a group's state."""
 

@@ -22,7 +22,7 @@ from chunkstore.decoding import encoded
 from engine.root import Root
 from pravega_spark.client.groups.checkpoint_futures import CheckpointFutures
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
-from pravega_spark.client.groups.entry import GroupEntry
+from pravega_spark.client.groups.entry import GroupConfigMismatch, GroupEntry
 from pravega_spark.client.groups.event_read import Position
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader
@@ -34,7 +34,7 @@ from pravega_spark.client.groups.state import (
     SetBack,
     places,
 )
-from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamError, StreamNotFound
+from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamNotFound
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, parse_seconds, parse_size
 from pravega_spark.segment_ids import segment_label
@@ -99,13 +99,7 @@ class StreamReaderGroup(OpenGroup):
             or config.max_outstanding_checkpoints not in (MAX_OUTSTANDING, state.max_outstanding)
             or (given and given != ends)
         ):
-            interval = f"an interval of {state.interval} s" if state.interval is not None else "no interval"
-            raise StreamError(
-                f"reader group {group.entry.key} exists already, with streams {', '.join(state.streams)}, retention "
-                f"{state.retention!r}, a lease of {state.lease} s, {interval} of checkpoints, at most "
-                f"{state.max_outstanding} of them outstanding, and {'ends' if ends else 'no ends'}. Use the same, give "
-                "it the new configuration by reset_reader_group, or delete the group first"
-            )
+            raise GroupConfigMismatch(group.entry.key, _configuration(state))
         state = group._placed(state)
         if state.retention != "none":
             group.subscriptions.begin(state)
@@ -461,3 +455,12 @@ def _unread(cut: StreamCut, end: StreamCut | None, snapshot: Snapshot) -> int:
     ranges = snapshot.ranges(cut, snapshot.tail_cut() if end is None else end)
     found, _ = snapshot.available(ranges, fail_on_data_loss=False)
     return sum(high - low for low, high in found.values())
+
+
+def _configuration(state: GroupState) -> str:
+    """The configuration of a group, in words."""
+    interval = f"an interval of {state.interval} s" if state.interval is not None else "no interval"
+    return (
+        f"streams {', '.join(state.streams)}, retention {state.retention!r}, a lease of {state.lease} s, {interval} of "
+        f"checkpoints, at most {state.max_outstanding} of them outstanding, and {'ends' if state.ends else 'no ends'}"
+    )

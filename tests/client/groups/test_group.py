@@ -10,7 +10,7 @@ from engine.errors import DataCorruption
 from engine.state.operations import PutEntry
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamNotFound
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
-from pravega_spark.client.groups.entry import GROUPS, GroupNotFound
+from pravega_spark.client.groups.entry import GROUPS, GroupConfigMismatch, GroupNotFound
 from pravega_spark.client.groups.state import ReaderOffline, ReaderOnline
 from pravega_spark.errors import ScopeNotFound, StreamError
 from pravega_spark.streams.maintenance.subscribers import NotSubscribed
@@ -115,7 +115,7 @@ def test_streamcut_of_a_group(manager: StreamManager) -> None:
 def test_groups_are_made_once_and_deleted(manager: StreamManager) -> None:
     group = manager.create_reader_group("rg", "sc", "one")
     reader = group.create_reader("r")
-    with pytest.raises(StreamError, match="reader group sc/rg exists already, with streams sc/one"):
+    with pytest.raises(GroupConfigMismatch, match="reader group sc/rg exists already, with streams sc/one"):
         manager.create_reader_group("rg", "sc", "four")
     for config in (
         StreamReaderGroupConfig(False, "sc", "one", retention="manual"),
