@@ -62,8 +62,8 @@ class GroupConfigMismatch(StreamError):
 
     def __init__(self, group: str, configuration: str) -> None:
         super().__init__(
-            f"reader group {group} exists already, with {configuration}. Use the same, give it the new configuration by "
-            "reset_reader_group, or delete the group first"
+            f"reader group {group} exists already, with {configuration}. Use the same, give it the new configuration "
+            "by reset_reader_group, or delete the group first"
         )
         self.group = group
         self.configuration = configuration
