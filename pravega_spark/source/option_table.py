@@ -394,6 +394,14 @@ OPTIONS: tuple[Option, ...] = (
         default="false",
     ),
     Option(
+        "time_window",
+        "boolean",
+        "Add the columns lower_time_bound and upper_time_bound: the bounds of the times that writers have noted, of "
+        "what the read or the micro-batch covers of the row's stream.",
+        READS,
+        default="false",
+    ),
+    Option(
         "insertable",
         "boolean",
         "Make a table or view into which SQL can insert texts and routing keys: event is a string, and there is a "

@@ -98,6 +98,7 @@ class SourceOptions:
     accept_lost_batches: bool
     metadata: str | None
     include_metadata: bool
+    time_window: bool
     insertable: bool
     value_format: ValueFormatName
     value_schema: str | None

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from pravega_spark.roots import open_root
-from pravega_spark.source.columns import as_insertable, read_columns
+from pravega_spark.source.columns import TIME_COLUMNS, as_insertable, read_columns, with_window
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.split_planner import SplitPlanner, split_count
 from pravega_spark.streams.reading.event_columns import NUMBERED, EventColumns
 from pravega_spark.streams.reading.large_events import NONE_LEFT_OUT, SkippedEvent, find_skipped_events
 from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import ScanSlice, plan_slice
+from pravega_spark.streams.stream_time import time_window
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pravega_spark.source.options import SourceOptions
     from pravega_spark.streams.model.cuts import StreamCut
+    from pravega_spark.streams.model.watermarks import TimeWindow
     from pravega_spark.streams.reading.bounds import Bounds
     from pravega_spark.streams.reading.snapshot import Snapshot
     from pravega_spark.streams.values.columns import ValueColumns
@@ -48,12 +50,13 @@ class StreamRange(NamedTuple):
 
 
 class SlicePartition(InputPartition):
-    """The slices that one task reads, one after the other, and the stream of each."""
+    """The slices that one task reads, one after the other, and the stream of each. windows: of time, by stream."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[Slice], windows: Mapping[str, TimeWindow]) -> None:
         super().__init__(None)
         self.streams = tuple(stream for stream, _ in slices)
         self.slices = tuple(part for _, part in slices)
+        self.windows = {stream: windows[stream] for stream in self.streams if stream in windows}
 
     def by_stream(self) -> Iterator[tuple[str, list[ScanSlice]]]:
         """The slices of each stream in turn."""
@@ -76,12 +79,19 @@ def plan_streams(
         return []
     options = ranges[0].options
     reads = [_StreamRead(each, bounds) for each in ranges]
-    numbered = not NUMBERED.isdisjoint(_columns(options, columns))
+    wanted = _columns(options, columns)
+    numbered = not NUMBERED.isdisjoint(wanted)
+    windows = {} if TIME_COLUMNS.keys().isdisjoint(wanted) else dict(map(_window, ranges))
     total = sum(read.total for read in reads)
     planner = SplitPlanner[Slice](total, _partition_count(options, total))
     for read in reads:
         read.divide(planner, numbered)
-    return [SlicePartition(slices) for slices in planner.splits()]
+    return [SlicePartition(slices, windows) for slices in planner.splits()]
+
+
+def _window(wanted: StreamRange) -> tuple[str, TimeWindow]:
+    """The bounds of time in a range, for its stream."""
+    return wanted.snapshot.stream.name, time_window(wanted.snapshot, wanted.start, wanted.end)
 
 
 def _partition_count(options: SourceOptions, total: int) -> int:
@@ -150,10 +160,12 @@ def read_partition(
         return  # the plan has no partitions, so Spark passes one of its own
     root = open_root(**options.opening)
     wanted = _columns(options, columns)
-    stored = {name: nullable for name, nullable in wanted.items() if name != "routing_key"}
+    stored = {name: nullable for name, nullable in wanted.items() if name not in ("routing_key", *TIME_COLUMNS)}
+    seen = {name: nullable for name, nullable in wanted.items() if name != "routing_key"}
     for stream, slices in partition.by_stream():
         made = EventColumns(options.of_stream(stream) if options.is_multi_stream else options, stored, values)
         reader = SliceReader(root, options.scope, stream, options.fail_on_data_loss, made.most_bytes)
         for events in reader.read(slices):
             for batch in made.batches(events):
-                yield as_insertable(batch, wanted) if options.insertable else batch
+                rows = with_window(batch, seen, partition.windows[stream]) if len(seen) > len(stored) else batch
+                yield as_insertable(rows, wanted) if options.insertable else rows

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from pravega_spark.errors import StreamSealed
-from pravega_spark.source.columns import METADATA_COLUMNS, READ_COLUMNS
+from pravega_spark.source.columns import ALL_COLUMNS, READ_COLUMNS
 from pravega_spark.source.failures import for_users
 from pravega_spark.source.options import SourceOptions
 from pravega_spark.source.spark_api.stream_writer import StreamArrowWriter
@@ -343,7 +343,7 @@ _PAYLOADS = ("value", "data", "payload", "body", "message", "json")
 
 def _of_read(columns: Collection[str]) -> Collection[str]:
     """The columns that a read of a stream returns, if the rows have them: they do not apply to the copy."""
-    return (*READ_COLUMNS, *METADATA_COLUMNS) if set(READ_COLUMNS) <= set(columns) else ()
+    return tuple(ALL_COLUMNS) if set(READ_COLUMNS) <= set(columns) else ()
 
 
 def _selection(fields: Mapping[str, DataType]) -> str:

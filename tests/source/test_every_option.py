@@ -85,6 +85,7 @@ SAMPLES: dict[str, Sample] = {
     "accept_lost_batches": flag("accept_lost_batches", "true"),
     "metadata": Sample("Counts", "metadata", "Counts", "counts", "^Option 'metadata' must be one of .*case-sensitive"),
     "include_metadata": flag("include_metadata", "true"),
+    "time_window": flag("time_window", "true"),
     "insertable": flag("insertable", "true"),
     "value_format": Sample(
         "JSON", "value_format", "json", "xml", "^Option 'value_format' must be one of raw, json, avro"

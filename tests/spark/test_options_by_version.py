@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from engine.admin.backups import back_up, restore
 from engine.root import Root
+from pravega_spark import StreamManager
 from pravega_spark.source.option_table import METADATA_TABLES, OPTIONS, Use
 from pravega_spark.source.tables import table_schema
 from pravega_spark.streams.maintenance.subscribers import query_subscriber, subscribers
@@ -277,6 +278,20 @@ def columns_are_added(lab: Lab, use: AnyUse) -> Outcome:
     found = lab.rows_of(use, include_metadata=True)
     assert sorted(row["event_number"] for row in found) == [0, 1, 2]
     assert all(row["timestamp"] and row["event_pointer"] for row in found)
+    return None
+
+
+@probe("time_window", uses=ROWS)
+def bounds_of_time_are_added(lab: Lab, use: AnyUse) -> Outcome:
+    lab.fill(0)
+    with StreamManager(lab.url) as manager, manager.create_writer("s", "t") as writer:
+        writer.note_time(5)
+        writer.write_event("a")
+        writer.note_time(7)
+        writer.write_event("b")
+        writer.flush()
+    found = lab.rows_of(use, time_window=True)
+    assert [(row["lower_time_bound"], row["upper_time_bound"]) for row in found] == [(5, None)] * 2
     return None
 
 
