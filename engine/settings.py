@@ -39,9 +39,9 @@ MAX_SECONDS = 1e9
 OF_ROOT: Mapping[str, Unit] = MappingProxyType(
     {
         "containers": Unit("number", 1, 10_000),
-        "grace_seconds": Unit("seconds", 1e-3, MAX_SECONDS),
+        "grace_seconds": Unit("seconds", 1e-9, MAX_SECONDS),
         "garbage_delay_seconds": Unit("seconds", 0, MAX_SECONDS),
-        "transient_idle_seconds": Unit("seconds", 1e-3, MAX_SECONDS),
+        "transient_idle_seconds": Unit("seconds", 1e-9, MAX_SECONDS),
         "max_segments": Unit("number", 1, MAX_SEGMENTS),
     }
 )

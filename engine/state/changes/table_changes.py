@@ -71,6 +71,8 @@ def _record_one_flush(draft: StateDraft, op: ops.TableFlush) -> None:
     if table is None:
         return  # it was deleted since the cycle began
     layout = layout_of(op.layout)
+    if layout.key_length != table.layout.key_length:
+        raise FlushOvertaken(f"table {op.table!r} has keys of another length than its flush")
     if table.layout.length + sum(extent.length for extent in op.entries) != layout.length:
         raise FlushOvertaken(f"table {op.table!r} changed while it was flushed")
     entries = _grown(draft, table.entries, table.layout.length, op.entries, op.merged_entries, layout.start)

@@ -32,7 +32,9 @@ from engine.state.operations import (
     CheckEntry,
     Checkpoint,
     CreateSegment,
+    CreateTable,
     DeleteSegment,
+    DeleteTable,
     DequeueGarbage,
     DiscardChunks,
     EndCycle,
@@ -209,6 +211,8 @@ EXAMPLES: list[Operation] = [
     RecordStoredBounds(1, "s/a", "", 0, False),
     RecordDeletion(1, ("s/a.1",)),
     SaveSegments(1, 5, (("s/a", 1, b"record"),)),
+    CreateTable("u", 4),
+    DeleteTable("created"),
     RecordTableFlush(1, (TableFlush("t", 5, tuple(empty()), (), (Extent("chunk", 0, 5, b""),)),)),
     EvictSegments(("s/a",)),
     SpillAttributes("s/a"),
@@ -239,6 +243,7 @@ def lived(simulation: Simulation) -> Container:
     container.seal("s/sealed")
     container.create_segment("s/other")
     container.put_entries("t", {"there": b"value"})
+    container.commit([CreateTable("created", 4)])
     container.commit([BeginCycle(1)])
     return container
 
