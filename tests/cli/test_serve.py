@@ -91,16 +91,24 @@ def test_it_serves_until_interrupted_and_shows_no_token(folder: str, tmp_path: P
 
 
 @pytest.mark.processes
-def test_it_maintains_the_root_meanwhile(folder: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["serve", "--port", "0", "--maintain"], {"maintain": True, "changes": False}),
+        (["maintain", "--watch", "1h", "--yes"], {"seconds": 3600}),
+    ],
+    ids=["serve", "maintain"],
+)
+def test_it_maintains_the_root_meanwhile(folder: str, command: list[str], told: dict[str, object]) -> None:
     with StreamManager.over(Root.open(folder, settings=Settings(maintenance=False))) as manager:
         manager.create_stream("sc", "one")
         with manager.create_writer("sc", "one") as writer:
             writer.write_event("waits to be flushed", "k")
-    program = [sys.executable, "-m", "pravega_spark.cli", "--root", folder, "--json", "serve", "--port", "0"]
-    with subprocess.Popen([*program, "--maintain"], stdout=subprocess.PIPE, text=True) as process:
+    program = [sys.executable, "-m", "pravega_spark.cli", "--root", folder, "--json"]
+    with subprocess.Popen([*program, *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         started = json.loads(process.stdout.readline())
-        assert started["maintain"] is True and started["changes"] is False
+        assert told.items() <= started.items()
         root = Root.open(folder, settings=Settings(maintenance=False))
         while maintenance_record(root).run is None:
             time.sleep(0.05)
