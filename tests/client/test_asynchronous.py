@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +74,11 @@ class Requesters(WrappingStore):
 
 def payloads(manager: StreamManager, stream: str = "one") -> list[str]:
     return [event.data.decode() for event in manager.read_events("sc", stream)]
+
+
+def started(others: Collection[threading.Thread]) -> list[threading.Thread]:
+    """The threads that run, without those that ran before: other tests may have left some."""
+    return [each for each in threading.enumerate() if each not in others]
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -480,13 +485,15 @@ def test_every_call_that_waits_gets_the_failure_once(url: str, manager: StreamMa
 
 
 def test_a_failure_that_no_call_raised_is_raised_by_close(url: str, manager: StreamManager) -> None:
+    others = set(threading.enumerate())
+
     async def program(other: StreamManager, store: FaultStore) -> None:
         async with other.create_async_writer("sc", "one") as writer:
             store.plan = fail_at(store.passed + 1, forever=True)
             task = asyncio.create_task(writer.write_event("lost"))
             await until(lambda: writer.unconfirmed)
             task.cancel()
-            await until(lambda: not any(each.name == "event-writer sc/one" for each in threading.enumerate()))
+            await until(lambda: not any(each.name.startswith("event-writer ") for each in started(others)))
             await asyncio.sleep(0.01)
 
     with (

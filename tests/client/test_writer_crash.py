@@ -63,6 +63,7 @@ class Run:
 
     def go(self) -> None:
         """Until it is done, or the process is dead, or it has heard of a failure."""
+        others = set(threading.enumerate())  # of tests before it
         manager = process(self.simulation, self.through)
         writer = EventWriter(stream_of(manager))
         self.through.passed = 0
@@ -75,7 +76,9 @@ class Run:
             self.failed = True
         finally:
             self.acknowledged = max(self.acknowledged, writer.durable_events)
-            threads = [each for each in threading.enumerate() if each.name.startswith("event-writer ")]
+            threads = [
+                each for each in threading.enumerate() if each.name.startswith("event-writer ") and each not in others
+            ]
             for thread in threads:
                 thread.join(60)
         assert not any(thread.is_alive() for thread in threads)

@@ -32,7 +32,7 @@ MAX_OUTSTANDING = 3
 AUTOMATIC = "automatic-"
 """The names of automatic checkpoints begin with it. A group keeps the last of them."""
 
-_FORMAT = 2
+_FORMAT = 1
 RetentionType: TypeAlias = Literal["none", "manual", "automatic"]
 """What holds back retention of the group's streams: nothing, the cuts that the user releases, or the group's positions
 (Pravega: StreamDataRetention)."""

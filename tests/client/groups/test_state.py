@@ -377,7 +377,7 @@ def damaged() -> list[bytes]:
         b"\x00",
         good[:-1],
         good + b"\x00",
-        good.replace(b"\xa6format\x02", b"\xa6format\x03"),
+        good.replace(b"\xa6format\x01", b"\xa6format\x02"),
         good.replace(b"\xa4none", b"\xa4nine"),
         good.replace(b"sc/st", b"sc+st"),
         good.replace(b"lease\xcb@", b"lease\xcb\xc0"),
@@ -389,7 +389,7 @@ def damaged() -> list[bytes]:
 def test_damage_is_named(number: int) -> None:
     data = damaged()[number]
     assert data not in damaged()[:number]
-    with pytest.raises(DataCorruption, match=r"reader group sc/g: it (cannot be understood|has format 3)"):
+    with pytest.raises(DataCorruption, match=r"reader group sc/g: it (cannot be understood|has format 2)"):
         GroupState.decode(data, "sc/g")
 
 
