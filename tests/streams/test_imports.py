@@ -388,7 +388,8 @@ def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: st
 def test_requests_go_by_chunks_and_segments(path: Path) -> None:
     """Each chunk of the source is read once; each segment is some objects of the root, and each stream some looks."""
     source, target = CountingStore(archive_store(path)), CountingStore(SimulatedStore(1))
-    found = Import(source, copied=True)
+    names = [f"demo/{name}" for name in ("rides", "scaled", "truncated", "big", "txns", "sealed", "empty")]
+    found = Import(source, names, copied=True)
     assert source.count("read", "demo/") + source.count("read_ranges", "demo/") <= 2  # where a reader group stood
     source.reset()
     report = found.run(simulated_root(target))
