@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
 
+MOST_QUERIES = 1000
+"""Queries that are kept, at most: of more, the ones that ended first are forgotten."""
+
+
 @dataclass(slots=True)
 class _Query:
     """What is known of a query. seconds: of all its batches, by phase. lags: those after its last batch, by stream."""
@@ -111,6 +115,7 @@ class QueryMetrics:
         with self._lock:
             self._names[id] = name or id
             self._queries.setdefault(name or id, _Query()).running = True
+            self._forget()
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
         """A batch ended. progress: Spark's, as JSON."""
@@ -126,9 +131,16 @@ class QueryMetrics:
     def terminated(self, id: str, failed: bool) -> None:
         """A query ended."""
         with self._lock:
-            query = self._queries.setdefault(self._names.get(id, id), _Query())
+            name = self._names.pop(id, id)
+            query = self._queries[name] = self._queries.pop(name, _Query())  # the last one that has ended
             query.running = False
             query.failures += failed
+
+    def _forget(self) -> None:
+        """Forget ended queries beyond MOST_QUERIES: a program may start queries without a name for ever."""
+        ended = [name for name, query in self._queries.items() if not query.running]
+        for name in ended[: max(len(self._queries) - MOST_QUERIES, 0)]:
+            del self._queries[name]
 
 
 def _lags(source: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:

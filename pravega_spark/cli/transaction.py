@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,9 @@ from pravega_spark.console.arguments import (
 from pravega_spark.console.output import Headings, moment, size_column
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import duration_text, size_text
-from pravega_spark.streams.model.names import container_of
-from pravega_spark.streams.writing.transactions import OpenTransaction, open_transactions
+
+if TYPE_CHECKING:
+    from pravega_spark.streams.writing.transactions import OpenTransaction
 
 _COLUMNS: Headings = {
     "stream": "stream",
@@ -80,18 +81,18 @@ def abort(session: Session, name: StreamName, transaction: str, dry_run: bool, y
 
 
 def _found(session: Session, scope: str | None, stream: str | None) -> Iterator[OpenTransaction]:
-    root = session.root
-    numbers, prefix = range(root.config.containers), f"{scope}/" if scope else ""
+    from pravega_spark.streams.writing.transactions import open_transactions
+
+    if scope is not None and stream is not None:
+        found = session.catalog.stream(scope, stream)
+        found.snapshot()
+        yield from open_transactions(found.container, f"{found.key}/")
+        return
     if scope is not None:
         session.catalog.check_scope(scope)
-    if scope is not None and stream is not None:
-        session.catalog.stream(scope, stream).snapshot()
-        number, prefix = container_of(f"{scope}/{stream}", len(numbers)), f"{scope}/{stream}/"
-        numbers = range(number, number + 1)
-    for number in numbers:
-        container = root.container(number)
+    for container in map(session.root.container, range(session.root.config.containers)):
         container.refresh()
-        yield from open_transactions(container, prefix)
+        yield from open_transactions(container, "" if scope is None else f"{scope}/")
 
 
 def _row(found: OpenTransaction) -> Mapping[str, Any]:

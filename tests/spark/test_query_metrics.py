@@ -77,3 +77,13 @@ def test_other_sources_have_no_lag_and_a_closed_listener_hears_nothing(folder: F
     metrics.close()
     run("later")
     assert ("pravega_query_running", "later") not in samples(metrics)
+
+
+def test_ended_queries_are_forgotten_when_there_are_many(metrics: QueryMetrics) -> None:
+    """Those that run are kept."""
+    metrics.started("first", "first")
+    for number in range(1100):
+        metrics.started(str(number), None)
+        metrics.terminated(str(number), failed=False)
+    known = {key[1] for key in samples(metrics) if key[0] == "pravega_query_running"}
+    assert len(known) == 1000 and {"first", "1099"} <= known and "0" not in known
