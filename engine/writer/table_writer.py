@@ -17,7 +17,7 @@ from engine.state import tables as limits
 from engine.state.operations import TableFlush
 from engine.state.segments import Extent, Extents
 from engine.state.state import State
-from engine.state.tables import Entry, Table, is_created, new_table
+from engine.state.tables import Entry, is_created, new_table
 from engine.storage.chunk_writer import write_chunk
 from engine.storage.object_reads import fetch, plan_extents
 from engine.tables.content import TableEntry
@@ -65,9 +65,11 @@ class _Draft(NamedTuple):
 
 def flush_tables(context: FlushContext, tables: Mapping[str, Dirty]) -> list[TableFlush]:
     """Write entries of tables to LTS. Returns what has to be committed; empty if there was nothing to write."""
-    drafts = [_draft(context, name, dirty) for name, dirty in tables.items() if dirty.entries]
-    if not drafts:
+    wanted = {name: dirty for name, dirty in tables.items() if dirty.entries}
+    if not wanted:
         return []
+    created = _created_size(context.log.state)
+    drafts = [_draft(context, name, dirty, created) for name, dirty in wanted.items()]
     alone = [[draft] for draft in drafts if draft.alone]
     together = [draft for draft in drafts if not draft.alone]
     return [flushed for group in (together, *alone) if group for flushed in _written(context, group)]
@@ -102,23 +104,22 @@ def _placed(draft: _Draft, extents: Sequence[tuple[Extent, ...]]) -> TableFlush:
     )
 
 
-def _draft(context: FlushContext, name: str, dirty: Dirty) -> _Draft:
+def _draft(context: FlushContext, name: str, dirty: Dirty, created: int) -> _Draft:
+    """created: the bytes of all created tables in memory. They count together, as there may be very many."""
     table = context.log.state.tables.get(name) or new_table(name)
     entries = [TableEntry(key.encode(), entry.value, entry.version) for key, entry in dirty.entries.items()]
     flush = context.lookups.content(name, table).flush(entries)
     entries_at, merged_entries = _merged(context, table.entries, len(flush.entries), flush.layout.start)
     pages_at, merged_pages = _merged(context, table.pages, len(flush.pages), flush.layout.index_start)
     parts = (flush.entries, flush.pages, merged_entries, merged_pages)
-    keep = _resident_size(context.log.state, name, table) <= limits.RESIDENT_BYTES
-    alone = is_created(name, table) and sum(map(len, parts)) > SHARED_BYTES
+    is_one = is_created(name, table)
+    keep = (created if is_one else table.size) <= limits.RESIDENT_BYTES
+    alone = is_one and sum(map(len, parts)) > SHARED_BYTES
     return _Draft(name, dirty.upto, tuple(flush.layout), parts, (entries_at, pages_at), keep, alone)
 
 
-def _resident_size(state: State, name: str, table: Table) -> int:
-    """The bytes in memory that count for a table. Those of all created tables count together, as there may be many."""
-    if not is_created(name, table):
-        return table.size
-    return sum(other.size for each, other in state.tables.items() if is_created(each, other))
+def _created_size(state: State) -> int:
+    return sum(table.size for name, table in state.tables.items() if is_created(name, table))
 
 
 def _merged(context: FlushContext, extents: Extents, added: int, start: int) -> tuple[int, bytes]:

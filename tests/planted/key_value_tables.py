@@ -27,8 +27,8 @@ BREAKAGES = [
     Breakage(
         name="a-deleted-table-keeps-its-space-as-other-tables-share-its-objects",
         file="engine/writer/table_writer.py",
-        old="    alone = is_created(name, table) and sum(map(len, parts)) > SHARED_BYTES",
-        new="    alone = False",
+        old="    alone = is_one and sum(map(len, parts)) > SHARED_BYTES\n",
+        new="    alone = False\n",
         tests=[f"{_BEHAVIOUR}::test_entries_leave_memory_and_a_deleted_table_its_space"],
     ),
     Breakage(
