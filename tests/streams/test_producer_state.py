@@ -56,7 +56,7 @@ def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def records(told: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Those of the module under test: threads of earlier tests may log, too."""
+    """Those of the module under test: threads of earlier tests may log, too (see tests.support.told)."""
     return [record for record in told.records if record.name == "pravega_spark.streams.writing.producer_state"]
 
 
