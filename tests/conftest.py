@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from importlib import metadata
@@ -219,6 +220,17 @@ def ctrl_c_is_heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def no_reader_is_left() -> Iterator[None]:
+    """A reader group that a test does not close goes on in its threads, and its warnings are in the logs of others."""
+    yield
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    left = [timer for timer in timers if not timer.finished.is_set()]
+    for timer in left:
+        timer.cancel()
+    assert not left, "the test left reader groups open"
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from pravega_spark.streams.model.events import MAX_EVENT_SIZE
 from pravega_spark.streams.model.names import container_of
 from pravega_spark.streams.writing.collector import INLINE_BYTES, OWN_CHUNK_BYTES
 from tests.source.keyed import events
-from tests.support.told import records
 
 ROWS = StructType().add("stream", StringType()).add("event", BinaryType()).add("routing_key", StringType())
 
@@ -178,7 +177,7 @@ def test_a_replay_with_other_rows_is_told_of_each_stream(url: str, caplog: pytes
     committed(url, 0, [(a, "1", None), (b, "2", None)])
     caplog.set_level(logging.INFO, "pravega_spark.streams.writing.producer_state")
     committed(url, 0, [(a, "1", None), (b, "3", None), (c, "4", None)])
-    told = {record.levelname: record.getMessage() for record in records(caplog)}
+    told = {record.levelname: record.getMessage() for record in caplog.records}
     assert set(told) == {"INFO", "WARNING"} and f"s/{a}" in told["INFO"] and f"s/{b}" in told["WARNING"]
     assert found(url) == {a: ["1"], b: ["2"], c: ["4"]}
 

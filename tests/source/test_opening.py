@@ -26,7 +26,6 @@ from pravega_spark.source.tables import TableReader
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.cuts import UNBOUNDED, StreamCut
 from pravega_spark.streams.model.policies import ScalingPolicy
-from tests.support.told import records
 
 EXPLICIT = {"allow_create_scope": "true", "allow_create_stream": "true"}
 
@@ -86,7 +85,7 @@ def test_who_makes_something_says_so(tmp_path: Path, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO)
 
     def told() -> list[tuple[str, str]]:
-        found = [(record.levelname, record.getMessage()) for record in records(caplog)]
+        found = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
         return [(level, text) for level, text in found if "created" in text]
 
@@ -136,7 +135,7 @@ def test_who_makes_what_is_nearly_named_as_something_else_warns(
     def made(place: str, scope: str, stream: str, access: Access = "write") -> list[str]:
         caplog.clear()
         assert open_stream(options(tmp_path / place, scope=scope, stream=stream), access).exists()
-        return [record.getMessage() for record in records(caplog) if record.levelno >= logging.WARNING]
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
     made("streams", "examples", "clicks")
     for other in ("clicks-copy", "rides", "rides-2026-01", "rides-2026-02"):

@@ -22,7 +22,6 @@ from pravega_spark.source.option_table import (
 from pravega_spark.source.options import METADATA_TABLES, SourceOptions
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.policies import RetentionPolicy, ScalingPolicy
-from tests.support.told import records
 
 REQUIRED = {"controller": "/data/streams", "scope": "examples", "stream": "rides"}
 ENVIRONMENT = {"PRAVEGA_CONTROLLER_URI": "/from/environment"}
@@ -214,7 +213,7 @@ def test_an_option_of_another_source_that_bounds_the_data_is_refused(theirs: str
 )
 def test_what_is_no_option_here_is_told_why(caplog: pytest.LogCaptureFixture, theirs: str, told: str) -> None:
     parse(**{theirs.lower(): "sesame"})
-    assert len(records(caplog)) == 1 and "sesame" not in caplog.text
+    assert len(caplog.messages) == 1 and "sesame" not in caplog.text
     assert caplog.messages[0].startswith(f"Option {theirs!r} belongs to another source and is ignored. {told}")
 
 

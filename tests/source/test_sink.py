@@ -32,7 +32,6 @@ from pravega_spark.streams.reading.scan import SliceReader
 from pravega_spark.streams.reading.slices import plan_slices
 from pravega_spark.streams.stream import Stream
 from tests.support import limits
-from tests.support.told import records
 
 ROWS = StructType().add("event", BinaryType()).add("routing_key", StringType())
 
@@ -94,7 +93,7 @@ def read(stream: Stream) -> list[bytes]:
 
 
 def levels(told: pytest.LogCaptureFixture) -> list[str]:
-    found = [record.levelname for record in records(told)]
+    found = [record.levelname for record in told.records]
     told.clear()
     return found
 

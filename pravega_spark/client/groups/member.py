@@ -53,6 +53,7 @@ class Member:
         self._in_background = threading.Event()
         self._delayed = threading.Event()
         self._sharing = threading.Event()
+        self._told = ""  # of a failure in the background, which is told once
         joined = group.entry.change(lambda state: state.joined(name, self.token).balanced(name))
         self.checkpoint: tuple[str, str | None] | None = None
         """The run and the name of the checkpoint that it is to pass next; without a name it is silent."""
@@ -144,6 +145,7 @@ class Member:
             self._lose_all()
             raise ReaderOffline(self.name) from None
         self._heard = begun
+        self._told = ""
         self._adopt(state, kept)
         return state
 
@@ -282,7 +284,10 @@ class Member:
             self._warn_of(error)
 
     def _warn_of(self, error: Exception) -> None:
-        logger.warning("%s could not record its positions: %s", repr(self), str(error))  # the next call retries
+        """Tell of a failure in the background, once while it lasts: the next call retries."""
+        if (told := str(error)) != self._told:
+            self._told = told
+            logger.warning("%s could not record its positions: %s", repr(self), told)
 
 
 def _with_automatic(state: GroupState, run: str) -> GroupState:

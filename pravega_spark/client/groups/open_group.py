@@ -81,12 +81,15 @@ class OpenGroup:
 
         timer = threading.Timer(seconds, submit)
         timer.daemon = True
-        self._timers.add(timer)
-        timer.start()
+        with self._pool_lock:
+            if not self._closed:
+                self._timers.add(timer)
+                timer.start()
 
     def end_threads(self) -> None:
         """Wait for the threads, and end them."""
-        self._closed = True
+        with self._pool_lock:
+            self._closed = True
         for timer in tuple(self._timers):
             timer.cancel()
         if self._pool is not None:

@@ -21,8 +21,11 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Iterator[Clock]:
+    clock = Clock()
+    yield clock
+    for group in clock.groups:
+        group.end_threads()
 
 
 @pytest.fixture

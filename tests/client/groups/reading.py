@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 
 class Clock:
-    """A clock that only tests move."""
+    """A clock that only tests move. groups: those that go by it, and end with it: their leases never expire."""
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.groups: list[StreamReaderGroup] = []
 
     def __call__(self) -> float:
         return self.now
@@ -85,7 +86,9 @@ def segments_held(group: StreamReaderGroup | OpenGroup) -> dict[str, int]:
 
 def grouped(root: Root, clock: Clock, stream: str = "one", lease: float = 60.0, **config: Any) -> StreamReaderGroup:
     settings = StreamReaderGroupConfig(False, "sc", stream, lease=lease, **config)
-    return StreamReaderGroup.create(root, "sc", "rg", settings, clock)
+    group = StreamReaderGroup.create(root, "sc", "rg", settings, clock)
+    clock.groups.append(group)
+    return group
 
 
 def halves(manager: StreamManager, stream: str) -> None:
