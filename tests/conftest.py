@@ -222,15 +222,15 @@ def ctrl_c_is_heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_reader_is_left() -> Iterator[None]:
-    """A reader group that a test does not close goes on in its threads, and its warnings are in the logs of others."""
+    """A reader group that is not closed goes on in its threads, and its warnings are in the logs of other tests."""
     yield
     timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
     left = [timer for timer in timers if not timer.finished.is_set()]
     for timer in left:
         timer.cancel()
-    assert not left, "the test left reader groups open"
+    assert not left, "tests of this file left reader groups open"
 
 
 @pytest.fixture

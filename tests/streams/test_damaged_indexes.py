@@ -78,7 +78,10 @@ SEGMENTS = {
 
 def a_slice(manager: StreamManager) -> None:
     group = manager.create_reader_group_with_config("g", "sc", StreamReaderGroupConfig(False, "sc", "st"))
-    list(asyncio.run(group.create_reader("r").get_segment_slice_async()))
+    try:
+        list(asyncio.run(group.create_reader("r").get_segment_slice_async()))
+    finally:
+        group.end_threads()
 
 
 def limited(manager: StreamManager, root: Root) -> None:
