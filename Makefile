@@ -30,7 +30,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -59,8 +59,11 @@ $(PRAVEGA_SERVERS)/.installed: tests/install-servers | $(STAMP)
 demo: java venv ## run the main job on a local root
 	$(BIN)/python -m pravega_spark.demo
 
-test: java venv ## run the tests that take seconds
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: java venv ## run the tests that take seconds, without the slow ones
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
+
+test-slow: java venv ## run the others of CI: every backend, the notebooks, examples and larger programs
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow
 
 test-quick: venv ## run what needs neither Java nor servers nor processes
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not spark and not server and not processes and not long"

@@ -80,6 +80,46 @@ LONGEST = (
 """The files that take longest come first, so that no process is left with one of them in the end."""
 
 
+SLOW = (
+    "tests/backends/",
+    "tests/notebooks/",
+    "tests/examples/",
+    "tests/docs/test_site.py",
+    "tests/docs/test_readme.py",
+    "tests/test_imports.py",
+    "tests/spark/test_kill_matrix.py",
+    "tests/spark/test_scala_program.py",
+    "tests/spark/test_options_by_version.py",
+    "tests/spark/test_scaling.py",
+    "tests/spark/test_data_loss.py",
+    "tests/spark/test_generations.py",
+    "tests/spark/test_large_events.py",
+    "tests/spark/test_imports.py",
+    "tests/spark/test_archives.py",
+    "tests/spark/test_structured_rows.py",
+    "tests/spark/test_smoke_program.py",
+    "tests/spark/test_read_write.py::test_secrets_are_shown_nowhere",
+    "tests/source/test_secrets.py",
+    "tests/source/test_many_batches.py",
+    "tests/streams/test_imports.py",
+    "tests/streams/test_pravega_lts",
+    "tests/streams/test_scopes.py",
+    "tests/client/large_events/",
+    "tests/client/test_processes.py",
+    "tests/client/test_stream_time.py::test_too_many_writers_that_note_time",
+    "tests/cli/test_upkeep.py",
+    "tests/cli/test_policies.py::test_the_example",
+    "tests/chunkstore/test_compaction.py",
+    "tests/engine/admin/test_read_only.py",
+    "tests/engine/admin/test_backups.py::test_backups_of_several_processes",
+    "tests/engine/containers/test_soak.py",
+    "tests/engine/logs/test_commit_queue_stress.py",
+    "tests/engine/logs/test_commit_queue_simulated.py",
+)
+"""What `make test` leaves to `make test-slow`, so that it takes minutes: every backend and program from end to end, and
+what takes long for what it alone shows. .ci/run runs both."""
+
+
 SERVERS = {"s3_server", "rados_gateway", "gcs_server", "azurite", "sftp_server"}
 """The fixtures that start a server. A test that asks for one by name at run time carries the mark itself."""
 
@@ -115,7 +155,9 @@ def pytest_collection_finish() -> None:
 
 
 def mark_needs(item: pytest.Item) -> None:
-    """Add the marks `spark` and `server` to a test by the fixtures that it uses."""
+    """Add the marks `spark` and `server` to a test by the fixtures that it uses, and `slow` to those of SLOW."""
+    if item.nodeid.startswith(SLOW):
+        item.add_marker("slow")
     fixtures = set(getattr(item, "fixturenames", ()))
     if "spark" in fixtures:
         item.add_marker("spark")

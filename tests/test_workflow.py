@@ -6,9 +6,20 @@ Its form is checked by `make lint`, against the host's schema.
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.conftest import LONGEST, SLOW
+
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = (ROOT / ".github/workflows/checks.yml").read_text("utf-8")
 LOCAL = (ROOT / ".ci/run").read_text("utf-8")
+
+
+@pytest.mark.parametrize("place", sorted({*LONGEST, *SLOW}))
+def test_each_place_in_the_order_of_the_tests_is_there(place: str) -> None:
+    file, _, name = place.partition("::")
+    found = list(ROOT.glob(f"{file}*"))
+    assert found and (not name or f"def {name}" in found[0].read_text("utf-8"))
 
 
 def targets_of_the_workflow() -> set[str]:

@@ -260,8 +260,8 @@ class Spark:
 
 
 class SparkBatch(Spark):
-    """The same; in `make test` the batch round trip only. A query takes several times as long, and on a folder and on
-    S3 there is one in each run."""
+    """The same; in `make test-slow` the batch round trip only. A query takes several times as long, and on a folder and
+    on S3 there is one in each run."""
 
     @pytest.mark.timeout(300)
     def test_batch(self, spark: SparkSession, options: dict[str, Any]) -> None:

@@ -65,7 +65,7 @@ WAYS = [
     for path in ARCHIVES
     for copied in (True, False)
 ]
-"""In `make test` each archive and each way is among them once."""
+"""In `make test-slow` each archive and each way is among them once."""
 
 
 @pytest.fixture(scope="module", params=WAYS)
@@ -358,7 +358,7 @@ NAMES = ["demo/txns", "demo/truncated", "demo/empty"]
     ],
 )
 def test_a_crash_at_every_request_and_then_the_same_again(copied: bool, when: str, step: int) -> None:
-    """At some of the requests in `make test`, at every one in `make test-long`."""
+    """At some of the requests in `make test-slow`, at every one in `make test-long`."""
     source = archive_store(CHUNKED)
 
     def run(store: object) -> ImportReport:

@@ -258,7 +258,7 @@ def test_a_scope_without_streams_is_one_and_that_it_has_none_is_known_by_its_tab
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_tables_that_were_not_flushed_as_far_as_their_indexes(step: int) -> None:
     """Each of a stream's tables ends before each of its entries: its events are the same, or its head is not known. In
-    `make test` before the last one and every fifth before it."""
+    `make test-slow` before the last one and every fifth before it."""
     one, refused = case(ROLLING), set()
     whole = opened(one.objects)
     due = all_events(whole)

@@ -127,7 +127,7 @@ class Process:
 @pytest.mark.parametrize("what", MAKERS)
 def test_a_scope_is_deleted_or_something_is_made_in_it_whatever_comes_between(what: str, step: int) -> None:
     """The one up to each of its requests, the other up to each of its own, then the one to its end, then the other. Of
-    the pairs of requests every fourth one in `make test`, with each request of either among them."""
+    the pairs of requests every fourth one in `make test-slow`, with each request of either among them."""
     tried, outcomes = 0, set()
     for first, second in ((MAKERS[what], delete), (delete, MAKERS[what])):
         for one_stop in range(60):
