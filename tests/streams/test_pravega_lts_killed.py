@@ -38,6 +38,7 @@ from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.pravega_lts.imports import ImportedStream, ImportIncomplete
 from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from tests.archives import CHUNKED, KILLED, case, contents, laid_out, stored
+from tests.support import limits
 
 RIDES = "demo/rides/0.#epoch.0"
 UUID = "00000000-0000-4000-8000-000000000000"
@@ -223,18 +224,24 @@ def test_metadata_that_are_behind_give_no_wrong_event_often(seed: int) -> None:
     check_behind(seed)
 
 
-def test_what_was_committed_and_not_merged_is_named() -> None:
-    """A large event that is there, and that no metadata merged: its objects have it."""
+@pytest.mark.parametrize("window", [1 << 20, 1000, 1012])
+def test_what_was_committed_and_not_merged_is_named(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """A large event that is there, and that no metadata merged: its objects have it. However much is read at once."""
+    limits.archive_window(monkeypatch, window)
+    large = event_header(3016) + b"large " * 502 + b"end!"
     objects = dict(case(CHUNKED).objects)
     name = f"{RIDES}#transient.{'0' * 32}.{'1' * 32}"
-    objects[f"{name}.E-2-O-0.{UUID}"] = event(1)
+    objects[f"{name}.E-2-O-0.{UUID}"] = large
     _, root = read(objects)
     [loss] = root.archived.losses
-    assert (loss.segment, loss.start, loss.end, loss.there) == (name, 0, len(event(1)), True)
-    merged, _ = grown(event(1))
-    merged[f"{name}.E-2-O-0.{UUID}"] = event(1)
+    assert (loss.segment, loss.start, loss.end, loss.there) == (name, 0, len(large), True)
+    merged, _ = grown(large)
+    merged[f"{name}.E-2-O-0.{UUID}"] = large
     _, root = read(merged, unrecorded=True)
     assert root.losses == ()
+    merged[f"{name}.E-2-O-0.{UUID}"] = large[:-1] + b"?"
+    _, root = read(merged, unrecorded=True)
+    assert [loss.segment for loss in root.archived.losses] == [name]
 
 
 def test_an_import_takes_what_is_sound_and_reports_the_rest(tmp_path: Path) -> None:

@@ -72,3 +72,8 @@ def import_step(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def least_sought(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """A gap in the index of at least so many bytes may hold a large event."""
     monkeypatch.setattr("pravega_spark.streams.reading.large_events.LEAST_SOUGHT", size)
+
+
+def archive_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """So much of a segment of a Pravega's storage is read at once when it is scanned."""
+    monkeypatch.setattr("pravega_spark.streams.pravega_lts.segment_scan._WINDOW", size)

@@ -7,7 +7,7 @@ used behind a broken event, nor an object whose events do not lead from the one 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import immutables
@@ -124,10 +124,30 @@ class SegmentScan:
         It is looked for at the end of the segment, as objects that became garbage before that are gone.
         """
         content, segment = _extents(chunks), self._segment
-        merged = self._read(content, 0, _end(content, 0))
+        size = _end(content, 0)
         extents, start = tail.extents if tail is not None else segment.extents, segment.start_offset
         reach = _end(extents, start)
-        return merged in self._read(extents, max(start, reach - len(merged) - _SEARCHED), reach)
+        places = self._places(self._read(content, 0, min(size, _WINDOW)), extents, max(start, reach - size - _SEARCHED))
+        return any(self._equal(content, size, extents, place) for place in places if place + size <= reach)
+
+    def _places(self, searched: bytes, extents: Extents, low: int) -> Iterator[int]:
+        """Where these bytes are, from an offset on."""
+        kept = b""
+        for at in range(low, _end(extents, low), _WINDOW):
+            window = kept + self._read(extents, at, min(at + _WINDOW, _end(extents, low)))
+            place = window.find(searched)
+            while place >= 0:
+                yield at - len(kept) + place
+                place = window.find(searched, place + 1)
+            kept = window[max(0, len(window) - len(searched) + 1) :] if len(searched) > 1 else b""
+
+    def _equal(self, content: Extents, size: int, extents: Extents, place: int) -> bool:
+        """Whether all bytes of a content are at an offset."""
+        return all(
+            self._read(content, at, min(at + _WINDOW, size))
+            == self._read(extents, place + at, place + min(at + _WINDOW, size))
+            for at in range(0, size, _WINDOW)
+        )
 
     def _is_due(self, chunk: ArchivedChunk) -> bool:
         """Whether an object is the one that is due at a chunk.
