@@ -22,8 +22,10 @@ from pravega_spark.client.event_validation import Column, Keys, check_numbers, v
 from pravega_spark.client.reader import Follower, follow
 from pravega_spark.client.writer import EventWriter, Numbers
 from pravega_spark.errors import Closed
+from pravega_spark.quantities import DurationLike
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.events import HEADER_SIZE
+from pravega_spark.streams.stream_time import LEASE
 
 ROUND_BYTES = 1 << 20
 """About how many bytes of events a tail reads at a time, and has in memory."""
@@ -141,6 +143,14 @@ class AsyncEventWriter(_OfOneLoop):
         """Wait until all that was written before is durable, cancelled writes included. Raises as
         `EventWriter.flush`."""
         await self._written(lambda: None)
+
+    async def note_time(self, timestamp: int, lease: DurationLike = LEASE) -> None:
+        """Note the time of this writer; returns when all that was written before is durable, and the time is noted.
+
+        What is written after that has this time or a later one. Raises as `EventWriter.note_time`.
+        """
+        await self.flush()
+        await asyncio.to_thread(self._opened.note_time, timestamp, lease)
 
     async def close(self) -> None:
         """Let the calls that wait for room write, flush and close. Raises an error that no other call has raised.

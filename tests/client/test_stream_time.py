@@ -4,6 +4,7 @@ request."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,6 +21,7 @@ from engine.root import Root
 from engine.settings import Settings
 from engine.state.operations import PutEntry
 from pravega_spark import (
+    Closed,
     EventWriter,
     StreamCut,
     StreamManager,
@@ -33,6 +35,7 @@ from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.watermarks import MAX_WRITERS, Watermark, thinned
 from pravega_spark.streams.stream_time import StreamTime
 from tests.client.large_events.simulated import process
+from tests.support import limits
 from tests.support.simulation import Simulation, audit, small_sizes
 
 
@@ -84,6 +87,26 @@ def test_a_note_comes_after_all_that_the_writer_has_written(manager: StreamManag
     info = manager.stream_info("sc", "one")
     assert info.events == 10_000 and at(manager, info.tail) == (7, None) and at(manager, info.head) == (None, 7)
     assert at(manager, StreamCut("sc", "one", {0: 9_999_000})) == (None, 7), "nor has the last event passed it"
+
+
+def test_a_note_in_an_event_loop(manager: StreamManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits.queued_bytes(monkeypatch, 4000)
+
+    async def program() -> None:
+        async with manager.create_async_writer("sc", "one") as writer:
+            written = [asyncio.ensure_future(writer.write_event("x" * 992, "key")) for _ in range(100)]
+            await asyncio.sleep(0)
+            assert writer.waiting
+            await writer.note_time(7)
+            assert all(one.done() for one in written)
+            with pytest.raises(ValueError, match="timestamp 6 is before 7"):
+                await writer.note_time(6)
+        with pytest.raises(Closed):
+            await writer.note_time(8)
+
+    asyncio.run(program())
+    info = manager.stream_info("sc", "one")
+    assert info.events == 100 and at(manager, info.tail) == (7, None) and at(manager, info.head) == (None, 7)
 
 
 def test_the_time_of_a_writer_never_goes_back(manager: StreamManager) -> None:
