@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pravega_spark.client.event import Event
 from pravega_spark.client.last_events import last_events
-from pravega_spark.client.reader import read_events
+from pravega_spark.client.reader import EventRange, read_events
 from pravega_spark.segment_ids import segment_label
 from pravega_spark.serve.replies import BYTES, Call, Reply, Streamed, json_bytes, parse_json, streamed_list
 from pravega_spark.serve.schemas import Unfit
@@ -32,7 +32,7 @@ _BLOCK = 256 << 10  # bytes of a payload that are sent together
 class EventsPage(NamedTuple):
     """The events between two cuts, and whether there are no more behind them now."""
 
-    events: Iterator[Event]
+    events: EventRange
     next: StreamCut
     at_end: bool
 

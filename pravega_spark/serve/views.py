@@ -18,6 +18,7 @@ from chunkstore.errors import StorageError, fact_of
 from engine.errors import DataCorruption, EngineError
 from pravega_spark.client.event import Event
 from pravega_spark.client.last_events import last_events
+from pravega_spark.client.reader import EventRange
 from pravega_spark.errors import StreamError
 from pravega_spark.picture import stream_picture
 from pravega_spark.quantities import count_text, counted, duration_text, moment_text, size_text
@@ -375,9 +376,17 @@ def _events(service: Service, scope: str, name: str, query: Mapping[str, str]) -
         behind = last.end
     else:
         page = events_page(service, scope, name, place, "tail", _PAGE_BYTES)
-        rows = [_event_row(each, "", form) for each in islice(page.events, _MOST_ROWS)]
+        times = _times(page.events)
+        rows = [_event_row(each, time, form) for time, each in islice(zip(times, page.events, strict=True), _MOST_ROWS)]
         behind = page.next
     return rows, _link(_stream_link(scope, name), at=behind.as_text(), format=form) + "#events"
+
+
+def _times(events: EventRange) -> Iterator[str]:
+    """When each of them was written, as far as it is known."""
+    for batch in events.to_batches(["timestamp"]):
+        for microseconds in batch.column(0).cast("int64").to_pylist():
+            yield "" if microseconds is None else moment_text(microseconds // 1000)
 
 
 def _event_row(event: Event, written: str, form: str) -> EventRow:

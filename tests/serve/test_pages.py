@@ -164,6 +164,8 @@ def test_events_near_a_place(rich: Served, form: str, shown: list[str]) -> None:
         texts = checked(page).texts
         for each in shown:
             assert any(text.startswith(each) for text in texts), (place, each)
+        written = re.findall(r'data-heading="written">([^<]*)<', page)
+        assert written and all(re.fullmatch(r"20\d\d-\d\d-\d\d [\d:]{8} UTC", each) for each in written), place
     behind = re.search(r'<a href="([^"]+)">Events behind these', page)
     assert behind is not None and "No events there." in rich.get(behind[1].replace("&amp;", "&")).text
     wrong = rich.get(f"/streams/sc/one?at={quote(MARKUP)}&format={form}")
