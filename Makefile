@@ -30,7 +30,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table dist lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -117,6 +117,11 @@ planted: java venv ## break the product on purpose, one place at a time; the tes
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"
+
+dist: venv ## build sdist and wheel, check them, and try README's quick starts and each extra in new environments
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m tests.distribution dist/*.whl $(PARTS)
 
 lint: venv ## check style, spelling, pages, the workflow file and types
 	$(BIN)/ruff check .

@@ -76,4 +76,4 @@ def least_sought(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 def archive_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """So much of a segment of a Pravega's storage is read at once when it is scanned."""
-    monkeypatch.setattr("pravega_spark.streams.pravega_lts.segment_scan._WINDOW", size)
+    monkeypatch.setattr("pravega_spark.streams.pravega_lts.segment_scan.WINDOW", size)
