@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from engine.errors import SegmentNotFound
 from pravega_spark import (
     Insert,
     KeyValueTableConfiguration,
@@ -277,6 +278,7 @@ def truth(folder: Path) -> Iterator[dict[str, Any]]:
         for scope in sorted(manager.list_scope()):
             for stream in sorted(manager.list_stream(scope)):
                 yield _stream(manager, scope, stream)
+                yield from _attributes(manager, scope, stream)
                 yield from _content(manager, scope, stream)
             for table in sorted(manager.list_key_value_table(scope)):
                 for entry in manager.key_value_table(scope, table).entries():
@@ -286,8 +288,22 @@ def truth(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _stream(manager: StreamManager, scope: str, stream: str) -> dict[str, Any]:
     info = manager.stream_info(scope, stream)
+    values, tags = manager.value_format(scope, stream), manager.get_stream_tags(scope, stream)
+    kept = {"sealed": info.sealed, "tags": tags, "values": [values.format, values.schema] if values else []}
     ends = {"head": _positions(info.head.positions), "tail": _positions(info.tail.positions)}
-    return {"kind": "stream", "scope": scope, "stream": stream, "sealed": info.sealed, **ends}
+    return {"kind": "stream", "scope": scope, "stream": stream, **kept, **ends}
+
+
+def _attributes(manager: StreamManager, scope: str, stream: str) -> Iterator[dict[str, Any]]:
+    """The producers' state of a stream: its extended attributes, wherever they are."""
+    for number in range(manager.root.config.containers):
+        try:
+            found = manager.root.container(number).attributes(f"{scope}/{stream}#writers")
+        except SegmentNotFound:
+            continue
+        for each, value in sorted(found.items()):
+            if not each[0] & 0x80:
+                yield {"kind": "attribute", "scope": scope, "stream": stream, "id": each.hex(), "value": value}
 
 
 def _content(manager: StreamManager, scope: str, stream: str) -> Iterator[dict[str, Any]]:
