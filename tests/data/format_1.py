@@ -13,8 +13,10 @@ import base64
 import gzip
 import io
 import json
+import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +39,7 @@ from pravega_spark import (
     ValueFormat,
 )
 from pravega_spark.checks import verify_root
+from tests.archives import ROLLING, case
 from tests.support import limits
 
 FROZEN = Path(__file__).parent / "format-1"
@@ -46,11 +49,13 @@ SETTINGS = {
     "containers": 2,
     "grace_seconds": 15,
     "garbage_delay_seconds": 1,
+    "transient_idle_seconds": 1,
     "checkpoint_frames": 1000,
     "active_segments": 12,
 }
 SCOPES = ("Shop", "lab")
 BYTE_STREAM = ("lab", "bytes")
+IMPORTED = "demo/truncated"
 
 
 def write(folder: Path) -> None:
@@ -74,7 +79,9 @@ def write(folder: Path) -> None:
             _third(manager)
             for number in range(manager.root.config.containers):
                 manager.root.container(number).checkpoint()
+            _fourth(manager)
             _last(manager)
+        _together(folder)
 
 
 def _create(manager: StreamManager) -> None:
@@ -84,7 +91,7 @@ def _create(manager: StreamManager) -> None:
     scaling = StreamScalingPolicy.auto_scaling_policy_by_event_rate(1000, 2, 1)
     manager.create_stream_with_policy("Shop", "Scaled", scaling, tags=["a", "ünïcode"])
     manager.create_stream_with_policy("Shop", "retained", retention_policy=StreamRetentionPolicy.by_size(3000))
-    for name in ("sealed", "attached", "transactions", "empty", "con", "large", "numbered", "timed", "frames"):
+    for name in ("sealed", "attached", "transactions", "empty", "con", "large", "numbered", "timed", "frames", "together"):
         manager.create_stream("Shop", name, 2 if name in ("transactions", "frames", "numbered") else 1)
     manager.create_stream("lab", "bytes", 1)
     manager.create_stream("lab", "members", 1)
@@ -177,8 +184,50 @@ def _third(manager: StreamManager) -> None:
     ).close()
 
 
+def _fourth(manager: StreamManager) -> None:
+    """A flush cycle, a collection, an import and an expiry of which only the log knows, as no checkpoint follows."""
+    _events(manager, "Shop", "attached", "fourth", 8, 1100)
+    _events(manager, "Shop", "con", "fourth", 8)
+    manager.create_key_value_table("lab", "deleted", KeyValueTableConfiguration(1, 4, 0))
+    manager.delete_key_value_table("lab", "deleted")
+    with manager.create_writer("Shop", "Scaled") as writer:
+        writer.write_event("before the seal of a segment", "key")
+    for turn in range(6):
+        manager.write_events("Shop", "frames", _table(f"late app {turn}", 2), txn_app_id=f"late-{turn}", txn_version=turn)
+    left = manager.begin_event("Shop", "large", "key", name="left")
+    left.write(b"expires")
+    left.flush()
+    time.sleep(2)
+    with tempfile.TemporaryDirectory() as source:
+        manager.import_streams(case(ROLLING).laid_out(Path(source)), [IMPORTED], copy=True)
+    for number in range(manager.root.config.containers):
+        container = manager.root.container(number)
+        container.flush()
+        container.collect_garbage()
+        container.expire_transients()
+
+
+def _together(folder: Path) -> None:
+    """Two processes write at once, so that one of them makes the frames of both (W18)."""
+    writer = "from pravega_spark import StreamManager\nfrom tests.data.format_1 import SETTINGS, _burst\n_burst({!r}, {!r})"
+    both = [
+        subprocess.Popen([sys.executable, "-c", writer.format(str(folder), name)]) for name in ("first", "second")
+    ]
+    for process in both:
+        if process.wait(60):
+            raise RuntimeError("a writer failed")
+
+
+def _burst(folder: str, what: str) -> None:
+    with StreamManager(folder, create=False, settings=SETTINGS) as manager:
+        with manager.create_writer("Shop", "together") as writer:
+            for i in range(80):
+                writer.write_event(f"{what} process {i}", f"key-{i}")
+                writer.flush()
+
+
 def _last(manager: StreamManager) -> None:
-    """Frames after the last checkpoint."""
+    """Frames after the last flush."""
     for stream in ("fixed", "Scaled", "con", "attached", "numbered"):
         _events(manager, "Shop", stream, "last", 8, 1100 if stream == "attached" else 0)
     manager.scale_stream("Shop", "fixed", [1], [(0.5, 0.7), (0.7, 1.0)])
@@ -355,6 +404,11 @@ def packed(folder: Path) -> bytes:
     return content.getvalue()
 
 
+def frozen_truth() -> list[dict[str, Any]]:
+    """The truth about the frozen root."""
+    return [json.loads(line) for line in gzip.decompress((FROZEN / "truth.jsonl.gz").read_bytes()).splitlines()]
+
+
 def unpacked(folder: Path) -> Path:
     """The frozen root, as the files of this folder."""
     with tarfile.open(FROZEN / "root.tar.gz") as archive:
@@ -366,7 +420,7 @@ def main(folder: Path) -> None:
     """Write `root`, and beside it the archive and the truth."""
     write(folder / "root")
     (folder / "root.tar.gz").write_bytes(packed(folder / "root"))
-    (folder / "truth.jsonl").write_text(lines(truth(folder / "root")), "utf-8")
+    (folder / "truth.jsonl.gz").write_bytes(gzip.compress(lines(truth(folder / "root")).encode(), mtime=0))
     (folder / "verify.json").write_text(json.dumps(verified(folder / "root"), indent=1) + "\n", "utf-8")
 
 
