@@ -13,9 +13,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
+from chunkstore import StorageRefused
+from chunkstore.metadata.metadata_records import ChunkRecord, decode, encode
+from chunkstore.metadata.serialization import FieldReader, read_type, with_type
+from engine.admin.checks.findings import Severity
+from engine.containers.container import Container
+from engine.errors import UnknownFormat
+from engine.root import checksum
+from engine.state.tables import Entry
 from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
+from pravega_spark.checks import verify_root
+from pravega_spark.client.groups.entry import GROUPS
+from pravega_spark.streams.model.system_tables import STREAMS
 from tests.data import format_1
 
 READER = Path(__file__).parent / "format_reader"
@@ -245,3 +257,53 @@ def _refuses(result: subprocess.CompletedProcess[str], named: str) -> None:
     assert named in result.stderr
     true = [json.dumps(line, sort_keys=True) for line in frozen_truth()]
     assert {json.dumps(json.loads(line), sort_keys=True) for line in result.stdout.splitlines()} <= set(true)
+
+
+# --- what a newer version may add -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table", "key"), [(STREAMS, "Shop/fixed"), (GROUPS, "Shop/readers")])
+def test_a_record_with_a_field_more_is_of_a_newer_version_and_stays_as_it_is(root: Path, table: str, key: str) -> None:
+    """It is no damage: the remedy is an upgrade, and nothing may be deleted. And it is not read without the field, or the
+    next change would lose it."""
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        container, entry = next(_found(manager, table, key))
+        newer = msgpack.packb({**msgpack.unpackb(entry.value, strict_map_key=False), "newer": 1})
+        container.put_entries(table, {key: newer})
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        with pytest.raises(UnknownFormat, match=r"'newer', which this version does not know: upgrade"):
+            if table == STREAMS:
+                manager.create_writer("Shop", "fixed")
+            else:
+                manager.get_reader_group("readers", "Shop").close()
+        assert next(_found(manager, table, key))[1].value == newer
+        assert len(list(manager.read_events("Shop", "con"))) > 0
+        [finding] = [it for it in verify_root(manager.root).findings if it.severity is Severity.ERROR]
+        assert "newer" in str(finding)
+
+
+def _found(manager: StreamManager, table: str, key: str) -> Iterator[tuple[Container, Entry]]:
+    for number in range(manager.root.config.containers):
+        container = manager.root.container(number)
+        entry = container.entry(table, key)
+        if entry is not None:
+            yield container, entry
+
+
+def test_a_description_with_a_field_more_is_of_a_newer_version(root: Path) -> None:
+    path = root / "_system/pravega.json"
+    fields = {**json.loads(path.read_text()), "newer": 1}
+    fields["checksum"] = checksum({name: value for name, value in fields.items() if name != "checksum"})
+    path.write_text(json.dumps(fields))
+    with pytest.raises(StorageRefused, match=r"pravega\.json: it has 'newer', which this version does not know: upgrade"):
+        StreamManager(root, create=False)
+
+
+def test_a_revision_more_of_a_record_of_the_chunk_layer_is_skipped_and_not_kept() -> None:
+    """So a newer version may put there only what can be lost, or made again."""
+    record = ChunkRecord("chunk", 5, None, checksums=b"abcd")
+    kind, version, known = read_type(FieldReader(encode(record)))
+    revisions = [known[number].take(known[number].rest) for number in sorted(known)]
+    newer = with_type(kind, version, *revisions, b"newer")
+    assert decode(newer) == record
+    assert encode(decode(newer)) == encode(record) != newer
