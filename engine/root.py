@@ -100,7 +100,9 @@ class RootConfig:
 
         def refused(problem: InvalidData) -> StorageRefused:
             newer = isinstance(problem, NewerFormat)
-            return StorageRefused(f"{where}/{ROOT}: {problem}" if newer else f"{wrong}: {problem}. Restore it from a copy")
+            return StorageRefused(
+                f"{where}/{ROOT}: {problem}" if newer else f"{wrong}: {problem}. Restore it from a copy"
+            )
 
         with decoding(refused):
             fields = json_value(data)

@@ -120,7 +120,7 @@ def test_the_frozen_root_is_gone_on_with(root: Path) -> None:
     _go_on(root)
     found = truth(root)
     for stream in ("fixed", "con", "members", "transactions", "together"):
-        old = [line for line in events(frozen_truth(), stream)]
+        old = events(frozen_truth(), stream)
         assert [line for line in events(found, stream) if line in old] == old
     assert len(events(found, "fixed")) == len(events(frozen_truth(), "fixed")) + 10
     report = format_1.verified(root)
@@ -178,9 +178,11 @@ def test_the_other_reader_reads_a_checkpoint_in_parts(root: Path, read: Any) -> 
 
 def test_the_other_reader_reads_appends_that_span_frames(root: Path, read: Any) -> None:
     before = {path.name for path in frames(root)}
-    with StreamManager(root, create=False, settings={**ALONE, "attach_bytes": "64MiB"}) as manager:
-        with manager.create_writer("Shop", "together") as writer:
-            writer.write_events([f"{i}".encode() + bytes(3_000_000) for i in range(4)], routing_key="key", atomic=True)
+    with (
+        StreamManager(root, create=False, settings={**ALONE, "attach_bytes": "64MiB"}) as manager,
+        manager.create_writer("Shop", "together") as writer,
+    ):
+        writer.write_events([f"{i}".encode() + bytes(3_000_000) for i in range(4)], routing_key="key", atomic=True)
     assert len({path.name for path in frames(root)} - before) > 1
     assert printed(read(root)) == truth(root)
 
@@ -264,8 +266,8 @@ def _refuses(result: subprocess.CompletedProcess[str], named: str) -> None:
 
 @pytest.mark.parametrize(("table", "key"), [(STREAMS, "Shop/fixed"), (GROUPS, "Shop/readers")])
 def test_a_record_with_a_field_more_is_of_a_newer_version_and_stays_as_it_is(root: Path, table: str, key: str) -> None:
-    """It is no damage: the remedy is an upgrade, and nothing may be deleted. And it is not read without the field, or the
-    next change would lose it."""
+    """It is no damage: the remedy is an upgrade, and nothing may be deleted. And it is not read without the field, as
+    the next change would lose it."""
     with StreamManager(root, create=False, settings=ALONE) as manager:
         container, entry = next(_found(manager, table, key))
         newer = msgpack.packb({**msgpack.unpackb(entry.value, strict_map_key=False), "newer": 1})
@@ -295,7 +297,9 @@ def test_a_description_with_a_field_more_is_of_a_newer_version(root: Path) -> No
     fields = {**json.loads(path.read_text()), "newer": 1}
     fields["checksum"] = checksum({name: value for name, value in fields.items() if name != "checksum"})
     path.write_text(json.dumps(fields))
-    with pytest.raises(StorageRefused, match=r"pravega\.json: it has 'newer', which this version does not know: upgrade"):
+    with pytest.raises(
+        StorageRefused, match=r"pravega\.json: it has 'newer', which this version does not know: upgrade"
+    ):
         StreamManager(root, create=False)
 
 

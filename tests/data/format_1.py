@@ -1,4 +1,6 @@
-"""Writes a root of format 1 with all that a root may have, and the truth about it: `python -m tests.data.format_1 FOLDER`.
+"""Writes a root of format 1 with all that a root may have, and the truth about it.
+
+    python -m tests.data.format_1 FOLDER
 
 The root of `tests/data/format-1/root.tar.gz` was written by this program and is frozen: a later version has to read it.
 So do not run it over the frozen files. Run it into a folder of its own to see what the present version writes.
@@ -91,7 +93,18 @@ def _create(manager: StreamManager) -> None:
     scaling = StreamScalingPolicy.auto_scaling_policy_by_event_rate(1000, 2, 1)
     manager.create_stream_with_policy("Shop", "Scaled", scaling, tags=["a", "ünïcode"])
     manager.create_stream_with_policy("Shop", "retained", retention_policy=StreamRetentionPolicy.by_size(3000))
-    for name in ("sealed", "attached", "transactions", "empty", "con", "large", "numbered", "timed", "frames", "together"):
+    for name in (
+        "sealed",
+        "attached",
+        "transactions",
+        "empty",
+        "con",
+        "large",
+        "numbered",
+        "timed",
+        "frames",
+        "together",
+    ):
         manager.create_stream("Shop", name, 2 if name in ("transactions", "frames", "numbered") else 1)
     manager.create_stream("lab", "bytes", 1)
     manager.create_stream("lab", "members", 1)
@@ -179,9 +192,7 @@ def _third(manager: StreamManager) -> None:
     for _ in range(7):
         reader.read_next_event()
     group.close()
-    manager.create_reader_group_with_config(
-        "tailing", "lab", StreamReaderGroupConfig(True, "lab", "values")
-    ).close()
+    manager.create_reader_group_with_config("tailing", "lab", StreamReaderGroupConfig(True, "lab", "values")).close()
 
 
 def _fourth(manager: StreamManager) -> None:
@@ -193,7 +204,9 @@ def _fourth(manager: StreamManager) -> None:
     with manager.create_writer("Shop", "Scaled") as writer:
         writer.write_event("before the seal of a segment", "key")
     for turn in range(6):
-        manager.write_events("Shop", "frames", _table(f"late app {turn}", 2), txn_app_id=f"late-{turn}", txn_version=turn)
+        manager.write_events(
+            "Shop", "frames", _table(f"late app {turn}", 2), txn_app_id=f"late-{turn}", txn_version=turn
+        )
     left = manager.begin_event("Shop", "large", "key", name="left")
     left.write(b"expires")
     left.flush()
@@ -209,21 +222,23 @@ def _fourth(manager: StreamManager) -> None:
 
 def _together(folder: Path) -> None:
     """Two processes write at once, so that one of them makes the frames of both (W18)."""
-    writer = "from pravega_spark import StreamManager\nfrom tests.data.format_1 import SETTINGS, _burst\n_burst({!r}, {!r})"
-    both = [
-        subprocess.Popen([sys.executable, "-c", writer.format(str(folder), name)]) for name in ("first", "second")
-    ]
+    writer = (
+        "from pravega_spark import StreamManager\nfrom tests.data.format_1 import SETTINGS, _burst\n_burst({!r}, {!r})"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", writer.format(str(folder), name)]) for name in ("first", "second")]
     for process in both:
         if process.wait(60):
             raise RuntimeError("a writer failed")
 
 
 def _burst(folder: str, what: str) -> None:
-    with StreamManager(folder, create=False, settings=SETTINGS) as manager:
-        with manager.create_writer("Shop", "together") as writer:
-            for i in range(80):
-                writer.write_event(f"{what} process {i}", f"key-{i}")
-                writer.flush()
+    with (
+        StreamManager(folder, create=False, settings=SETTINGS) as manager,
+        manager.create_writer("Shop", "together") as writer,
+    ):
+        for i in range(80):
+            writer.write_event(f"{what} process {i}", f"key-{i}")
+            writer.flush()
 
 
 def _last(manager: StreamManager) -> None:

@@ -593,8 +593,25 @@ class GroupState:
 
 
 _FIELDS = frozenset(
-    "format streams retention lease readers unassigned completed future checkpoints set_back starts ends interval "
-    "max_outstanding outstanding runs silent".split()
+    [
+        "format",
+        "streams",
+        "retention",
+        "lease",
+        "readers",
+        "unassigned",
+        "completed",
+        "future",
+        "checkpoints",
+        "set_back",
+        "starts",
+        "ends",
+        "interval",
+        "max_outstanding",
+        "outstanding",
+        "runs",
+        "silent",
+    ]
 )
 """The stored fields."""
 

@@ -16,7 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgpack
 
-from chunkstore.decoding import InvalidData, Natural, Reader, check_format, check_known, encoded, read_field, reader, unpack
+from chunkstore.decoding import (
+    InvalidData,
+    Natural,
+    Reader,
+    check_format,
+    check_known,
+    encoded,
+    read_field,
+    reader,
+    unpack,
+)
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
