@@ -68,7 +68,7 @@ def printed(result: subprocess.CompletedProcess[str]) -> list[Line]:
 
 
 def truth(root: Path) -> list[Line]:
-    return json.loads(json.dumps(list(format_1.truth(root))))
+    return [json.loads(line) for line in format_1.lines(format_1.truth(root)).splitlines()]
 
 
 def events(lines: list[Line], stream: str) -> list[Line]:
