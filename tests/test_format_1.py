@@ -1,5 +1,5 @@
 """Format 1 is frozen: this version reads, and goes on with, a root that was written when it was; and a reader in Go,
-which was written from docs/format.md and shares no code with the project, reads both alike."""
+which shares no code with the project, reads both alike."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // Prints all that a root of format 1 has: streams, live events, attributes and key-value tables, one JSON document a
-// line. It was written from docs/format.md alone, and shares no code with the project: what it reads, the page says.
+// line. It shares no code with the project. docs/format.md and docs/format-reading.md are to say all that it does.
 //
 //	go run . ROOT
 package main
