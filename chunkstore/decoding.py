@@ -19,7 +19,7 @@ import numbers
 import reprlib
 import struct
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgpack
@@ -86,6 +86,14 @@ def check_format(found: object, known: int) -> None:
         raise InvalidData(f"its format is {reprlib.repr(found)}, which is no number")
     if found != known:
         raise NewerFormat(f"it has format {found}; this version reads format {known}: upgrade this program")
+
+
+def check_known(fields: Collection[str], known: Collection[str]) -> None:
+    """Raise NewerFormat if a record has fields that are not known: a newer version wrote them. They are not ignored, as
+    the next change of the record by this version would lose them."""
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise NewerFormat(f"it has {reprlib.repr(unknown[0])}, which this version does not know: upgrade this program")
 
 
 def unpack(data: bytes) -> Any:
@@ -352,7 +360,8 @@ def _fields(name: str, names: tuple[str, ...], readers: list[Reader], kind: Call
         if not isinstance(value, list | tuple):
             raise _wrong(value, name)
         if len(value) != len(readers):
-            raise InvalidData(f"{name} has {len(value)} fields; this version knows {len(readers)}")
+            wrong = NewerFormat if len(value) > len(readers) else InvalidData
+            raise wrong(f"{name} has {len(value)} fields; this version knows {len(readers)}")
         try:
             return kind(*[field(each) for field, each in zip(readers, value, strict=True)])
         except InvalidData:
@@ -386,6 +395,7 @@ __all__ = [
     "Reader",
     "Size",
     "check_format",
+    "check_known",
     "decoding",
     "encoded",
     "integer",

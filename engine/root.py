@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
-from chunkstore.decoding import InvalidData, Natural, decoding, json_value, reader
+from chunkstore.decoding import InvalidData, Natural, NewerFormat, check_known, decoding, json_value, reader
 from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM, ContainerId
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
@@ -97,7 +97,14 @@ class RootConfig:
     def from_bytes(cls, data: bytes, where: str) -> RootConfig:
         """The inverse of `to_bytes`. Raises StorageRefused if it is not a root's description."""
         wrong = f"{where}/{ROOT} does not describe a root of streams"
-        with decoding(lambda problem: StorageRefused(f"{wrong}: {problem}. Restore it from a copy")):
+
+        def refused(problem: InvalidData) -> StorageRefused:
+            newer = isinstance(problem, NewerFormat)
+            return StorageRefused(
+                f"{where}/{ROOT}: {problem}" if newer else f"{wrong}: {problem}. Restore it from a copy"
+            )
+
+        with decoding(refused):
             fields = json_value(data)
             version = fields.pop("format")
             if "log_of" in fields:
@@ -106,6 +113,7 @@ class RootConfig:
                 raise StorageRefused(f"{where}/{ROOT} has format {version}; this version reads format {FORMAT}")
             if fields.pop("checksum") != checksum({**fields, "format": version}):
                 raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
+            check_known(fields, RootConfig.__dataclass_fields__)
             fields["recovered"] = _RECOVERED(fields["recovered"])
             for generation in (fields["id"], *dict(fields["recovered"]).values()):
                 if type(generation) is not str or _GENERATION.fullmatch(generation) is None:

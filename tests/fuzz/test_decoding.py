@@ -35,8 +35,11 @@ def test_a_list_that_is_read_later_is_not_walked() -> None:
 
 
 def test_a_field_more_is_of_another_version() -> None:
-    with pytest.raises(InvalidData, match="Record has 4 fields; this version knows 3"):
+    with pytest.raises(NewerFormat, match="Record has 4 fields; this version knows 3"):
         reader(Record)(["a", 1, None, "new"])
+    with pytest.raises(InvalidData, match="Record has 2 fields; this version knows 3") as fewer:
+        reader(Record)(["a", 1])
+    assert not isinstance(fewer.value, NewerFormat)
 
 
 @pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1, 1.0, "1", None, True])

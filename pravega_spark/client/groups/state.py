@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgpack
 
-from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.decoding import Natural, check_format, check_known, reader, unpack
 from engine.errors import understanding
 from pravega_spark.errors import StreamError
 from pravega_spark.segment_ids import segment_epoch, segment_label
@@ -538,6 +538,7 @@ class GroupState:
     @classmethod
     def _decoded(cls, fields: Mapping[str, Any]) -> GroupState:
         check_format(fields["format"], _FORMAT)
+        check_known(fields, _FIELDS)
         streams = reader(tuple[str, ...])(fields["streams"])
 
         def segments(plain: Any, values: Any = Natural) -> dict[GroupSegment, Any]:
@@ -589,6 +590,30 @@ class GroupState:
         if not self.runs.keys() <= self.checkpoints.keys():
             raise ValueError("a run has no checkpoint")
         self.cuts()  # rejects invalid names, ids and offsets
+
+
+_FIELDS = frozenset(
+    [
+        "format",
+        "streams",
+        "retention",
+        "lease",
+        "readers",
+        "unassigned",
+        "completed",
+        "future",
+        "checkpoints",
+        "set_back",
+        "starts",
+        "ends",
+        "interval",
+        "max_outstanding",
+        "outstanding",
+        "runs",
+        "silent",
+    ]
+)
+"""The stored fields."""
 
 
 def _of_stream(positions: Mapping[GroupSegment, int], stream: str) -> dict[GroupSegment, int]:

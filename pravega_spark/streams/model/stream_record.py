@@ -16,7 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 import msgpack
 
-from chunkstore.decoding import InvalidData, Natural, Reader, check_format, encoded, read_field, reader, unpack
+from chunkstore.decoding import (
+    InvalidData,
+    Natural,
+    Reader,
+    check_format,
+    check_known,
+    encoded,
+    read_field,
+    reader,
+    unpack,
+)
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
@@ -223,6 +233,7 @@ class StreamRecord:
     @classmethod
     def _decoded(cls, fields: dict[str, Any], version: int) -> StreamRecord:
         check_format(fields.pop("format"), FORMAT)
+        check_known(fields, _FIELDS)
         read = {name: read_field(name, _FIELDS[name], value) for name, value in fields.items()}
         retention = read.pop("retention")
         record = cls(

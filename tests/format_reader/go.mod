@@ -1,0 +1,3 @@
+module format_reader
+
+go 1.21

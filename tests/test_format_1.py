@@ -1,0 +1,313 @@
+"""Format 1 is frozen: this version reads, and goes on with, a root that was written when it was; and a reader in Go,
+which shares no code with the project, reads both alike."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from chunkstore import StorageRefused
+from chunkstore.metadata.metadata_records import ChunkRecord, decode, encode
+from chunkstore.metadata.serialization import FieldReader, read_type, with_type
+from engine.admin.checks.findings import Severity
+from engine.containers.container import Container
+from engine.errors import UnknownFormat
+from engine.root import checksum
+from engine.state.tables import Entry
+from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
+from pravega_spark.checks import verify_root
+from pravega_spark.client.groups.entry import GROUPS
+from pravega_spark.streams.model.system_tables import STREAMS
+from tests.data import format_1
+
+READER = Path(__file__).parent / "format_reader"
+GO = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+ALONE = {"maintenance": False}
+
+Line = dict[str, Any]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of the frozen root."""
+    return format_1.unpacked(tmp_path / "root")
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], subprocess.CompletedProcess[str]]:
+    """Runs the reader in Go on a root."""
+    if GO is None:
+        pytest.skip("go is not installed: the reader in another language cannot be built")
+    folder = tmp_path_factory.mktemp("go")
+    program = folder / "format_reader"
+    quiet = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    cache = {} if "HOME" in os.environ or "GOCACHE" in os.environ else {"GOCACHE": str(folder / "cache")}
+    subprocess.run([GO, "build", "-o", str(program), "."], cwd=READER, env={**os.environ, **quiet, **cache}, check=True)
+    return lambda place: subprocess.run([str(program), str(place)], capture_output=True, text=True, timeout=60)
+
+
+@functools.cache
+def frozen_truth() -> list[Line]:
+    return format_1.frozen_truth()
+
+
+def printed(result: subprocess.CompletedProcess[str]) -> list[Line]:
+    """What the reader in Go printed, without an error."""
+    assert (result.returncode, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def truth(root: Path) -> list[Line]:
+    return [json.loads(line) for line in format_1.lines(format_1.truth(root)).splitlines()]
+
+
+def events(lines: list[Line], stream: str) -> list[Line]:
+    return [line for line in lines if line["kind"] == "event" and line["stream"] == stream]
+
+
+def frames(root: Path, container: int = 1) -> list[Path]:
+    """The frames of a container's log behind its newest checkpoint, in their order."""
+    folder = root / "_system" / "containers" / str(container)
+    newest = max(path.name for path in folder.glob("checkpoints/*/*"))
+    return sorted(path for path in folder.glob("wal/*/*") if path.name > newest)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+# --- today's code -----------------------------------------------------------------------------------------------------
+
+
+def test_the_frozen_root_is_read_as_it_was_written(root: Path) -> None:
+    assert truth(root) == frozen_truth()
+
+
+def test_the_frozen_root_is_sound(root: Path) -> None:
+    assert format_1.verified(root) == json.loads((format_1.FROZEN / "verify.json").read_text())
+    assert not format_1.verified(root)["findings"]
+
+
+def test_the_frozen_root_has_all_that_the_format_knows(root: Path) -> None:
+    """So the other tests are about all of it."""
+    kinds = {line["kind"] for line in frozen_truth()}
+    assert kinds == {"stream", "attribute", "event", "bytes", "entry"}
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        states = [manager.root.container(number).refresh() for number in range(2)]
+        assert manager.list_reader_group("Shop") == ["readers"]
+        assert manager.create_transaction_writer("Shop", "transactions").begin_txn().is_open()
+    segments = [segment for state in states for segment in state.segments.values()]
+    assert any(segment.spilled for segment in segments)
+    assert any(segment.parent for segment in segments)
+    assert any("#transaction." in segment.name for segment in segments)
+    assert any(state.cycle.complete for state in states)
+    assert all(state.unsaved for state in states)
+
+
+def test_the_frozen_root_is_gone_on_with(root: Path) -> None:
+    _go_on(root)
+    found = truth(root)
+    for stream in ("fixed", "con", "members", "transactions", "together"):
+        old = events(frozen_truth(), stream)
+        assert [line for line in events(found, stream) if line in old] == old
+    assert len(events(found, "fixed")) == len(events(frozen_truth(), "fixed")) + 10
+    report = format_1.verified(root)
+    assert (report["errors"], report["warnings"]) == (0, 0), report
+
+
+def _go_on(root: Path) -> None:
+    """Append, scale, commit, flush, collect."""
+    with StreamManager(root, create=False, settings={"attach_bytes": "8KiB", "active_segments": 10}) as manager:
+        with manager.create_writer("Shop", "fixed") as writer:
+            writer.write_events([f"later {i}" for i in range(10)], [f"key-{i}" for i in range(10)])
+        with manager.create_writer("Shop", "attached") as writer:
+            for i in range(3):
+                writer.write_events([f"later {i} {j} " + "x" * 1500 for j in range(10)], ["key"] * 10)
+        with manager.create_transaction_writer("Shop", "transactions").begin_txn() as transaction:
+            transaction.write_event("later", "key")
+            transaction.commit()
+        last = manager.stream_info("Shop", "Scaled").tail.positions
+        manager.scale_stream("Shop", "Scaled", list(last), [(0.0, 0.1), (0.1, 1.0)])
+        manager.key_value_table("Shop", "stock").put(TableKey(b"later", b"_A"), b"value")
+        for number in range(manager.root.config.containers):
+            container = manager.root.container(number)
+            container.flush()
+            container.expire_transients()
+            container.collect_garbage()
+            container.checkpoint()
+            container.truncate_log()
+        with manager.create_writer("Shop", "con") as writer:
+            writer.write_event("only in the log")
+
+
+# --- a reader in another language -------------------------------------------------------------------------------------
+
+
+def test_the_other_reader_prints_the_truth_about_the_frozen_root(root: Path, read: Any) -> None:
+    assert printed(read(root)) == frozen_truth()
+
+
+def test_the_other_reader_reads_what_was_just_written(root: Path, read: Any) -> None:
+    _go_on(root)
+    assert printed(read(root)) == truth(root)
+
+
+def test_the_other_reader_reads_a_checkpoint_in_parts(root: Path, read: Any) -> None:
+    random_bytes = random.Random(1).randbytes
+    with StreamManager(root, create=False, settings={**ALONE, "checkpoint_part": "1MiB"}) as manager:
+        manager.create_key_value_table("lab", "big", KeyValueTableConfiguration(1, 2, 0))
+        for i in range(3):
+            manager.key_value_table("lab", "big").put(b"%02d" % i, random_bytes(900_000))
+        for number in range(2):
+            manager.root.container(number).checkpoint()
+    assert list(root.glob("_system/containers/*/checkpoint-parts/*/*"))
+    assert printed(read(root)) == truth(root)
+
+
+def test_the_other_reader_reads_appends_that_span_frames(root: Path, read: Any) -> None:
+    before = {path.name for path in frames(root)}
+    with (
+        StreamManager(root, create=False, settings={**ALONE, "attach_bytes": "64MiB"}) as manager,
+        manager.create_writer("Shop", "together") as writer,
+    ):
+        writer.write_events([f"{i}".encode() + bytes(3_000_000) for i in range(4)], routing_key="key", atomic=True)
+    assert len({path.name for path in frames(root)} - before) > 1
+    assert printed(read(root)) == truth(root)
+
+
+def test_the_other_reader_follows_a_recovered_log(root: Path, read: Any) -> None:
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        for number in range(2):
+            manager.root.container(number).flush()
+        expected = truth(root)
+    shutil.rmtree(root / "_system/containers/1/wal")
+    shutil.rmtree(root / "_system/containers/1/checkpoints")
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        manager.root.recover(1)
+        assert len(manager.root.config.recovered) == 1
+    assert printed(read(root)) == truth(root) == expected
+
+
+def test_the_other_reader_passes_over_what_a_repair_skips(root: Path, read: Any) -> None:
+    last = [frame for frame in frames(root) if any(frame.read_bytes()[100:108])][-1]  # the last one with payload
+    flip(last, 130)
+    _refuses(read(root), last.name)
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        manager.root.repair(1, int(last.name))
+    found = printed(read(root))
+    assert found == truth(root)
+    assert found != frozen_truth()
+
+
+@pytest.mark.parametrize("part", ["header", "metadata", "payload"])
+def test_a_damaged_frame_is_an_error_of_the_other_reader(root: Path, read: Any, part: str) -> None:
+    frame = max(frames(root), key=lambda path: path.stat().st_size)
+    size = frame.stat().st_size
+    flip(frame, {"header": 60, "metadata": 125, "payload": size - 1}[part])
+    _refuses(read(root), frame.name)
+
+
+def test_a_damaged_checkpoint_is_an_error_of_the_other_reader(root: Path, read: Any) -> None:
+    checkpoint = max((root / "_system/containers/1/checkpoints").glob("*/*"))
+    flip(checkpoint, checkpoint.stat().st_size // 2)
+    _refuses(read(root), checkpoint.name)
+
+
+def test_a_damaged_chunk_is_an_error_of_the_other_reader(root: Path, read: Any) -> None:
+    for chunk in _chunks_in_use(root):
+        flip(chunk, 0)
+        _refuses(read(root), chunk.name)
+        flip(chunk, 0)
+    assert printed(read(root)) == frozen_truth()
+
+
+def test_a_missing_chunk_is_an_error_of_the_other_reader(root: Path, read: Any) -> None:
+    chunk = next(_chunks_in_use(root))
+    chunk.unlink()
+    _refuses(read(root), chunk.name)
+
+
+def test_another_root_format_is_an_error_of_the_other_reader(root: Path, read: Any) -> None:
+    path = root / "_system/pravega.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    _refuses(read(root), "format 1")
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1').replace("10000", "10001"))
+    _refuses(read(root), "checksum")
+
+
+def _chunks_in_use(root: Path) -> Iterator[Path]:
+    """Some chunks whose first byte is part of a live event: those that Shop/con and Shop/frames begin with."""
+    yield from sorted((root / "8!shop" / "!con").glob("0.#epoch.0.*E-1-O-0*"))
+    yield from sorted((root / "8!shop" / "sealed").glob("0.#epoch.0.*E-1-O-0*"))
+
+
+def _refuses(result: subprocess.CompletedProcess[str], named: str) -> None:
+    """The error names the object; all that was printed before it is true."""
+    assert result.returncode == 1
+    assert named in result.stderr
+    true = [json.dumps(line, sort_keys=True) for line in frozen_truth()]
+    assert {json.dumps(json.loads(line), sort_keys=True) for line in result.stdout.splitlines()} <= set(true)
+
+
+# --- what a newer version may add -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("table", "key"), [(STREAMS, "Shop/fixed"), (GROUPS, "Shop/readers")])
+def test_a_record_with_a_field_more_is_of_a_newer_version_and_stays_as_it_is(root: Path, table: str, key: str) -> None:
+    """It is no damage: the remedy is an upgrade, and nothing may be deleted. And it is not read without the field, as
+    the next change would lose it."""
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        container, entry = next(_found(manager, table, key))
+        newer = msgpack.packb({**msgpack.unpackb(entry.value, strict_map_key=False), "newer": 1})
+        container.put_entries(table, {key: newer})
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        with pytest.raises(UnknownFormat, match=r"'newer', which this version does not know: upgrade"):
+            if table == STREAMS:
+                manager.create_writer("Shop", "fixed")
+            else:
+                manager.get_reader_group("readers", "Shop").close()
+        assert next(_found(manager, table, key))[1].value == newer
+        assert len(list(manager.read_events("Shop", "con"))) > 0
+        [finding] = [it for it in verify_root(manager.root).findings if it.severity is Severity.ERROR]
+        assert "newer" in str(finding)
+
+
+def _found(manager: StreamManager, table: str, key: str) -> Iterator[tuple[Container, Entry]]:
+    for number in range(manager.root.config.containers):
+        container = manager.root.container(number)
+        entry = container.entry(table, key)
+        if entry is not None:
+            yield container, entry
+
+
+def test_a_description_with_a_field_more_is_of_a_newer_version(root: Path) -> None:
+    path = root / "_system/pravega.json"
+    fields = {**json.loads(path.read_text()), "newer": 1}
+    fields["checksum"] = checksum({name: value for name, value in fields.items() if name != "checksum"})
+    path.write_text(json.dumps(fields))
+    with pytest.raises(
+        StorageRefused, match=r"pravega\.json: it has 'newer', which this version does not know: upgrade"
+    ):
+        StreamManager(root, create=False)
+
+
+def test_a_revision_more_of_a_record_of_the_chunk_layer_is_skipped_and_not_kept() -> None:
+    """So a newer version may put there only what can be lost, or made again."""
+    record = ChunkRecord("chunk", 5, None, checksums=b"abcd")
+    kind, version, known = read_type(FieldReader(encode(record)))
+    revisions = [known[number].take(known[number].rest) for number in sorted(known)]
+    newer = with_type(kind, version, *revisions, b"newer")
+    assert decode(newer) == record
+    assert encode(decode(newer)) == encode(record) != newer
