@@ -58,7 +58,7 @@ class History:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.objects = SimulatedStore(plan.seed, remote=True, now=EPOCH)
+        self.objects = SimulatedStore(plan.seed, remote=True, can_append=plan.appends, now=EPOCH)
         self.world = World(plan.seed, plan.switches)
         self.ledger = Ledger(lambda: self.world.now)
         self.actors: list[Actor] = []

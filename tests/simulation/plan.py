@@ -31,7 +31,8 @@ class Plan:
     """A history. actors: kind, host, and a number of its own. operations: of each actor.
 
     pause: seconds between two operations of an actor, about. faulty: seconds with faults of the storage. small: frames,
-    blocks and chunks are so small that a few bytes span several.
+    blocks and chunks are so small that a few bytes span several. appends: objects can be appended to, as files; a
+    storage that repeats requests of itself has no such objects.
     """
 
     seed: int
@@ -48,6 +49,7 @@ class Plan:
     ahead: tuple[float, ...]
     switches: float
     small: bool
+    appends: bool
     segments: int
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -93,6 +95,7 @@ class Plan:
             ahead=tuple(draw.choice((0.0, 0.0, 1.0, -1.0, 3.0, 100.0)) for _ in range(hosts)),
             switches=draw.choice((0.0, 0.0, 0.02)),
             small=draw.random() < 0.5,
+            appends=draw.random() < 0.5 and not faults.doubled,
             segments=draw.choice((1, 1, 2, 3)),
             settings=settings,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.simulation import actors
+from tests.simulation import actors, streams
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 
@@ -22,6 +22,7 @@ class Scenario(NamedTuple):
 
 SCENARIOS = {
     "containers": Scenario(actors.prepare, {name: weight for name, (_, weight) in actors.KINDS.items()}),
+    "streams": Scenario(streams.prepare, {name: weight for name, (_, weight) in streams.KINDS.items()}),
 }
 
 

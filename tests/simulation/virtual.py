@@ -232,6 +232,7 @@ def virtual(world: World) -> Iterator[None]:
             (threading.Thread, "is_alive", threads.is_alive),
             (os, "urandom", chance.randbytes),
             (random, "_urandom", chance.randbytes),
+            (pools, "_global_shutdown_lock", contextlib.nullcontext()),  # of all hosts, one of which may die with it
             (durable_log, "open_mailbox", no_mailbox),
             (Container.__init__, "__kwdefaults__", defaults),
         ):
