@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -89,6 +90,7 @@ def _work(chosen: argparse.Namespace) -> None:
         problem = found.problem if found.error is not None else ""
         print(json.dumps({"seed": seed, "operations": found.operations, "problem": problem[:2000]}), flush=True)
     faulthandler.cancel_dump_traceback_later()
+    logging.disable()  # of writers that were never closed, as their processes were killed
 
 
 def _explain(seed: int, problem: str, chosen: argparse.Namespace) -> None:

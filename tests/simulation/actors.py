@@ -66,6 +66,10 @@ class Actor:
     def check(self, container: Container) -> None:
         """What is true for it at the end."""
 
+    def successor(self, process: Process) -> Actor | None:
+        """Who continues its work in another process, after its own was killed."""
+        return None
+
     def note(self, what: str) -> None:
         """Add to the trace."""
         self.history.world.note(self.name, what)
@@ -176,8 +180,11 @@ class Producer(Actor):
 
     def act(self) -> None:
         ledger = self.history.ledger
-        written = ledger.begin(self.name, self._segment, self.padding())
-        self._written.append(written)
+        if self._written and self._written[-1].outcome is Outcome.PENDING:
+            written = self._written[-1]  # of the process that was killed
+        else:
+            written = ledger.begin(self.name, self._segment, self.padding())
+            self._written.append(written)
         number, offset = written.number, None
         kind = UpdateKind.REPLACE_IF_EQUALS if number > 1 else UpdateKind.NONE
         update = AttributeUpdate(self._attribute, kind, number, number - 1)
@@ -196,6 +203,11 @@ class Producer(Actor):
             require(not isinstance(result, BadAttributeUpdate), f"{self.name}: {number} was rejected after {last}")
             self.history.world.sleep(0.1)
         ledger.done(written, offset)  # type: ignore[arg-type]
+
+    def successor(self, process: Process) -> Producer:
+        follower = Producer(self.history, process, self.name)
+        follower._segment, follower._written = self._segment, self._written
+        return follower
 
     def _last(self) -> int:
         return self.process.container().attributes(self._segment, [self._attribute]).get(self._attribute, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -38,12 +39,18 @@ UNSOUND = (DataCorruption, LogLost, RootReplaced)
 
 
 class Process:
-    """A process of the product: a root, opened on a host. dead: it was killed."""
+    """A process of the product: a root, opened on a host."""
 
     def __init__(self, history: History, host: Host, store: HostStore) -> None:
         self.host = host
         self.store = store
-        self.root = Root(Stores(store, store), history.config, history.settings, described=True)
+        self._history = history
+
+    @functools.cached_property
+    def root(self) -> Root:
+        """The root, opened by the first thread of this host that uses it."""
+        stores = Stores(self.store, self.store)
+        return Root(stores, self._history.config, self._history.settings, described=True)
 
     def container(self) -> Container:
         """Its container, opened again if it is offline."""
@@ -146,8 +153,23 @@ class History:
             process.host.stop(incident.seconds)
         elif incident.kind == "step":
             process.host.ahead += incident.seconds
+        elif incident.kind == "outage":
+            process.store.outage = self.world.now + incident.seconds
         else:
             process.host.kill()
+            self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host % len(self.processes)))
+
+    def _restart(self, number: int) -> None:
+        """Another process continues what a killed one did."""
+        killed = self.processes[number]
+        name = f"{killed.host.name}'"
+        process = self.processes[number] = self.process(name, number)
+        self.world.note(name, "begins")
+        for actor in [actor for actor in self.actors if actor.process is killed and not actor.done]:
+            successor = actor.successor(process)
+            if successor is not None:
+                self.actors.append(successor)
+                successor.start()
 
     def _mend(self) -> None:
         """No faults from now on."""
@@ -159,7 +181,7 @@ class History:
         closing = []
         for process in self.processes:
             if not process.host.dead:
-                closing.append(self.world.spawn(process.host, "close", process.root.close))
+                closing.append(self.world.spawn(process.host, "close", lambda process=process: process.root.close()))
         until = self.world.now + LONGEST
         while left := [task for task in closing if not task.ended]:
             require(self.world.now < until, f"{[task.host.name for task in left]} cannot be closed")

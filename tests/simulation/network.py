@@ -50,7 +50,8 @@ class HostStore(WrappingStore):
     """What one host has of the storage.
 
     median: seconds of a request; spread: of its logarithm. patience: seconds until the sender takes a request for
-    failed. delay: seconds by which late requests are late, about. faulty: whether there are faults now.
+    failed. delay: seconds by which late requests are late, about. faulty: whether there are faults now. outage: until
+    then no request is answered.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class HostStore(WrappingStore):
         super().__init__(inner)
         self.remote = True
         self.faulty = True
+        self.outage = 0.0
         self._objects = inner
         self._host = host
         self._world: World = host.world
@@ -134,9 +136,11 @@ class HostStore(WrappingStore):
 
     def _fault(self, verb: str) -> str | None:
         """What becomes of a request."""
-        if not self.faulty:
+        if not self.faulty and self._world.now >= self.outage:
             return None
         drawn = self._chance.random()
+        if self._world.now < self.outage:
+            return "lost" if drawn < 0.7 else "unanswered"
         for name, share in self._faults.met.items():
             if drawn < share:
                 if name in ("late", "doubled") and verb not in _REPEATABLE:

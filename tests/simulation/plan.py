@@ -15,7 +15,8 @@ GRACE = 20.0
 
 @dataclass(frozen=True)
 class Incident:
-    """What happens to a host at a time: kind is "stop" for so many seconds, "step" of its time of day, "kill"."""
+    """What happens to a host at a time. kind: "stop" for so many seconds, "step" of its time of day by so many, "outage"
+    of its network, "kill": another process takes its place."""
 
     kind: str
     when: float
@@ -65,9 +66,11 @@ class Plan:
         shares = {name: draw.choice((0, 0, 0, 0.02, 0.1, 0.3)) for name in Faults().__dict__}
         faults = Faults(**shares) if draw.random() < 0.7 else Faults()
         incidents = []
-        for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3))):
-            kind = draw.choice(("stop", "stop", "step", "kill"))
+        for _ in range(draw.choice((0, 0, 1, 1, 2, 3, 4))):
+            kind = draw.choice(("stop", "stop", "step", "kill", "kill", "outage", "outage", "outage"))
             seconds = draw.choice((GRACE / 10, GRACE / 2, GRACE * 1.5, GRACE * 10))
+            if kind == "outage":
+                seconds = draw.choice((0.1, 1.0, 2.5, 5.0))
             if kind == "step":
                 seconds *= draw.choice((1, -1))
             incidents.append(Incident(kind, draw.uniform(0, span), draw.randrange(hosts), seconds))

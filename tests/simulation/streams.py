@@ -200,6 +200,11 @@ class Producer(StreamActor):
         self._writer: EventWriter | None = None
         self._waiting: list[Written] = []
 
+    def successor(self, process: Process) -> Producer:
+        follower = Producer(self.history, process, self.name)
+        follower._waiting = self._waiting
+        return follower
+
     def act(self) -> None:
         self._waiting += [self.events.begin(self.name, "k") for _ in range(self.random.randint(1, 3))]
         while self._waiting:
@@ -210,9 +215,8 @@ class Producer(StreamActor):
                     continue
                 self._writer = writer
                 last = writer.last_number
-                number = self._waiting[0].number
-                least = number - 1
-                require(last is None or last >= least or least == 0, f"{self.name}: {last} is the last number of {least}")
+                least = self._waiting[0].number - 1
+                require((last or 0) >= least, f"{self.name}: the last number is {last}, and {least} was acknowledged")
                 self._settle(last or 0)
             if self.attempt(f"produce {[each.number for each in self._waiting]}", self._produce)[0] is Outcome.DONE:
                 self._settle(self._waiting[-1].number if self._waiting else 0)
