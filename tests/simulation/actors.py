@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from chunkstore import StorageError
@@ -191,7 +192,8 @@ class Producer(Actor):
         while True:
             container = self.patiently("open", self.process.container)
             outcome, result = self.attempt(
-                f"append number {number}", lambda: container.append(self._segment, written.data, updates=[update])
+                f"append number {number}",
+                partial(container.append, self._segment, written.data, updates=[update]),
             )
             if outcome is Outcome.DONE:
                 offset = result
@@ -206,8 +208,12 @@ class Producer(Actor):
 
     def successor(self, process: Process) -> Producer:
         follower = Producer(self.history, process, self.name)
-        follower._segment, follower._written = self._segment, self._written
+        follower.inherit(self._segment, self._written)
         return follower
+
+    def inherit(self, segment: str, written: list[Written]) -> None:
+        """Continue what another one did."""
+        self._segment, self._written = segment, written
 
     def _last(self) -> int:
         return self.process.container().attributes(self._segment, [self._attribute]).get(self._attribute, 0)
@@ -252,7 +258,9 @@ class Transactor(Actor):
         for _ in range(self.random.randint(1, 3)):
             written = ledger.begin(self.name, target, self.padding())
             group.append(written)
-            complete = complete and self.attempt("add", lambda: container.append(name, written.data))[0] is Outcome.DONE
+            complete = (
+                complete and self.attempt("add", partial(container.append, name, written.data))[0] is Outcome.DONE
+            )
             if not complete:
                 break
             if self.random.random() < 0.3:

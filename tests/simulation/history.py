@@ -52,6 +52,10 @@ class Process:
         stores = Stores(self.store, self.store)
         return Root(stores, self._history.config, self._history.settings, described=True)
 
+    def close(self) -> None:
+        """Close the root."""
+        self.root.close()
+
     def container(self) -> Container:
         """Its container, opened again if it is offline."""
         try:
@@ -178,10 +182,8 @@ class History:
 
     def _close(self) -> None:
         """Close all living processes, each on its own host."""
-        closing = []
-        for process in self.processes:
-            if not process.host.dead:
-                closing.append(self.world.spawn(process.host, "close", lambda process=process: process.root.close()))
+        living = [process for process in self.processes if not process.host.dead]
+        closing = [self.world.spawn(process.host, "close", process.close) for process in living]
         until = self.world.now + LONGEST
         while left := [task for task in closing if not task.ended]:
             require(self.world.now < until, f"{[task.host.name for task in left]} cannot be closed")

@@ -15,8 +15,8 @@ GRACE = 20.0
 
 @dataclass(frozen=True)
 class Incident:
-    """What happens to a host at a time. kind: "stop" for so many seconds, "step" of its time of day by so many, "outage"
-    of its network, "kill": another process takes its place."""
+    """What happens to a host at a time. kind: "stop" for so many seconds, "step" of its time of day by so many,
+    "outage" of its network, "kill": another process takes its place."""
 
     kind: str
     when: float

@@ -11,7 +11,7 @@ from engine.containers.container import Container
 from pravega_spark import StreamManager
 from pravega_spark.client.event import Event
 from pravega_spark.client.transaction import StreamTransaction
-from pravega_spark.client.writer import EventWriter, WriteFailed
+from pravega_spark.client.writer import EventWriter
 from pravega_spark.errors import (
     InvalidScale,
     InvalidStreamCut,
@@ -202,8 +202,12 @@ class Producer(StreamActor):
 
     def successor(self, process: Process) -> Producer:
         follower = Producer(self.history, process, self.name)
-        follower._waiting = self._waiting
+        follower.inherit(self._waiting)
         return follower
+
+    def inherit(self, waiting: list[Written]) -> None:
+        """Continue what another one did."""
+        self._waiting = waiting
 
     def act(self) -> None:
         self._waiting += [self.events.begin(self.name, "k") for _ in range(self.random.randint(1, 3))]
@@ -398,6 +402,3 @@ class _Last(StreamActor):
 
     def check(self, container: Container) -> None:
         self.events.check(seen(self.manager.read_events(SCOPE, STREAM)))
-
-
-_ = WriteFailed

@@ -22,7 +22,7 @@ from unittest import mock
 from engine.containers.container import Container
 from engine.logs import durable_log
 from engine.logs.mailbox import no_mailbox
-from tests.simulation.world import Task, World
+from tests.simulation.world import LEAST, Task, World
 
 _world: World | None = None
 
@@ -34,7 +34,7 @@ def _task() -> Task | None:
 class Lock:
     """`threading.Lock`."""
 
-    __slots__ = ("_held", "_waiting", "__weakref__")
+    __slots__ = ("__weakref__", "_held", "_waiting")
 
     def __init__(self) -> None:
         self._held = False
@@ -48,6 +48,8 @@ class Lock:
             self._held = True
             return True
         if not blocking or timeout == 0:
+            if world is not None and world.current is not None:
+                world.sleep(LEAST)  # a thread that tries again and again sees time pass
             return False
         return self._wait(timeout)
 
@@ -84,11 +86,13 @@ class Lock:
     def locked(self) -> bool:
         return self._held
 
+    _is_owned = locked  # what threading.Condition asks for
+
 
 class RLock:
     """`threading.RLock`."""
 
-    __slots__ = ("_count", "_lock", "_owner", "__weakref__")
+    __slots__ = ("__weakref__", "_count", "_lock", "_owner")
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -159,24 +163,24 @@ class _Threads:
             try:
                 thread.run()
             finally:
-                for waiting in thread._simulated_waiting:  # type: ignore[attr-defined]
+                for waiting in thread.simulated_waiting:  # type: ignore[attr-defined]
                     world.wake(waiting)
 
-        thread._simulated_waiting = []  # type: ignore[attr-defined]
-        thread._simulated = world.spawn(task.host, thread.name.rstrip("0123456789"), run)  # type: ignore[attr-defined]
+        thread.simulated_waiting = []  # type: ignore[attr-defined]
+        thread.simulated = world.spawn(task.host, thread.name.rstrip("0123456789"), run)  # type: ignore[attr-defined]
 
     def join(self, thread: threading.Thread, timeout: float | None = None) -> None:
-        mine, other = _task(), getattr(thread, "_simulated", None)
+        mine, other = _task(), getattr(thread, "simulated", None)
         if mine is None or other is None:
             return
         until = None if timeout is None else self._world.now + timeout / mine.host.rate
         while not other.ended and (until is None or self._world.now < until):
-            thread._simulated_waiting.append(mine)  # type: ignore[attr-defined]
+            thread.simulated_waiting.append(mine)  # type: ignore[attr-defined]
             self._world.wait(None if until is None else until - self._world.now)
 
     @staticmethod
     def is_alive(thread: threading.Thread) -> bool:
-        task = getattr(thread, "_simulated", None)
+        task = getattr(thread, "simulated", None)
         return task is not None and not task.ended
 
 
@@ -209,7 +213,8 @@ def virtual(world: World) -> Iterator[None]:
     monotonic, wall = clock("monotonic", time.monotonic), clock("time", time.time)
     threads = _Threads(world)
     before = random.getstate()
-    known = dict(pools._threads_queues)  # type: ignore[attr-defined]
+    queues = vars(pools)["_threads_queues"]  # that Python's exit would wait for
+    known = dict(queues)
     defaults = {**(Container.__init__.__kwdefaults__ or {}), "clock": monotonic, "now": wall, "sleep": sleep}
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
@@ -226,7 +231,7 @@ def virtual(world: World) -> Iterator[None]:
             (threading, "RLock", RLock),
             (threading, "_allocate_lock", Lock),
             (threading, "current_thread", present),
-            (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
+            (queue, "SimpleQueue", vars(queue)["_PySimpleQueue"]),
             (threading.Thread, "start", lambda thread: threads.start(thread)),
             (threading.Thread, "join", lambda thread, timeout=None: threads.join(thread, timeout)),
             (threading.Thread, "is_alive", threads.is_alive),
@@ -246,8 +251,8 @@ def virtual(world: World) -> Iterator[None]:
         finally:
             world.end()
             _world = None
-            pools._threads_queues.clear()  # type: ignore[attr-defined]
-            pools._threads_queues.update(known)  # type: ignore[attr-defined]
+            queues.clear()
+            queues.update(known)
             random.setstate(before)
             if collecting:
                 gc.enable()
