@@ -185,7 +185,7 @@ class History:
         living = [process for process in self.processes if not process.host.dead]
         closing = [self.world.spawn(process.host, "close", process.close) for process in living]
         until = self.world.now + LONGEST
-        while left := [task for task in closing if not task.ended]:
+        while left := [task for task in closing if not task.ended and not task.host.dead]:
             require(self.world.now < until, f"{[task.host.name for task in left]} cannot be closed")
             self.world.sleep(0.1)
 

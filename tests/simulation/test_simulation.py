@@ -23,7 +23,7 @@ def test_histories_keep_what_was_promised(seed: int, scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_seed_decides_all_of_its_history(scenario: str) -> None:
-    for seed in (3, 9, 11):
+    for seed in (3, 9):
         plan = runs.plan_of(seed, scenario)
         first, second = runs.run(plan), runs.run(plan)
         assert first.trace == second.trace
