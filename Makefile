@@ -25,12 +25,17 @@ CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
 PRAVEGA_SPARK_FLOOR := 95
 
+# What make sim runs. SCENARIO=containers or SCENARIO=streams runs that one only.
+SEEDS ?= 200
+FIRST ?= 1
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
+
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted backend-table dist lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim backend-table dist lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -114,6 +119,9 @@ coverage: venv ## run the tests without Spark, and tell how much of each package
 
 planted: java venv ## break the product on purpose, one place at a time; the tests must notice each
 	$(BIN)/python -m tests.planted
+
+sim: venv ## run the simulated histories of SEEDS=200 seeds from FIRST=1 on, in JOBS processes; see docs/simulation.md
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(if $(SCENARIO),--scenario $(SCENARIO))
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"

@@ -87,6 +87,8 @@ SLOW = (
     "tests/docs/test_site.py",
     "tests/docs/test_readme.py",
     "tests/test_imports.py",
+    "tests/test_format_1.py",
+    "tests/simulation/",
     "tests/spark/test_kill_matrix.py",
     "tests/spark/test_scala_program.py",
     "tests/spark/test_options_by_version.py",
