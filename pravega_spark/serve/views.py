@@ -376,8 +376,8 @@ def _events(service: Service, scope: str, name: str, query: Mapping[str, str]) -
         behind = last.end
     else:
         page = events_page(service, scope, name, place, "tail", _PAGE_BYTES)
-        times = _times(page.events)
-        rows = [_event_row(each, time, form) for time, each in islice(zip(times, page.events, strict=True), _MOST_ROWS)]
+        written = zip(_times(page.events), page.events, strict=True)
+        rows = [_event_row(each, time, form) for time, each in islice(written, _MOST_ROWS)]
         behind = page.next
     return rows, _link(_stream_link(scope, name), at=behind.as_text(), format=form) + "#events"
 

@@ -45,7 +45,7 @@ from tests.archives import ROLLING, case
 from tests.support import limits
 
 FROZEN = Path(__file__).parent / "format-1"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "maintenance": False,
     "attach_bytes": "8KiB",
     "containers": 2,

@@ -153,16 +153,19 @@ class Writer(Actor):
                 self.note(f"submit {written.number}: {error}")
                 ledger.ended(written, Outcome.REFUSED)
                 continue
-            future.add_done_callback(lambda _, written=written: self._completed.append(written))
+            future.add_done_callback(partial(self._complete, written))
             self._submitted.append(written)
             under_way.append((written, future))
         for written, future in under_way:
             outcome, result = self.attempt(f"wait for {written.number}", future.result)
             if outcome is Outcome.DONE:
-                ledger.done(written, result.results[0])
+                ledger.done(written, result.results[0])  # type: ignore[union-attr]
             else:
                 require(not isinstance(result, Rejected), f"{written} was rejected: {result}")
                 ledger.ended(written, outcome)
+
+    def _complete(self, written: Written, _: object) -> None:
+        self._completed.append(written)
 
     def check(self, container: Container) -> None:
         if self.done:

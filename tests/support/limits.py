@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from pravega_spark.streams.pravega_lts.segment_scan import SegmentScan
+
 
 def inline_bytes(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """So much of a task's data travels in its commit message; more goes to chunks."""
@@ -76,4 +78,4 @@ def least_sought(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 def archive_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """So much of a segment of a Pravega's storage is read at once when it is scanned."""
-    monkeypatch.setattr("pravega_spark.streams.pravega_lts.segment_scan.WINDOW", size)
+    monkeypatch.setattr(SegmentScan, "window", size)

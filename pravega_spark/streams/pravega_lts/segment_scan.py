@@ -21,8 +21,6 @@ from pravega_spark.streams.model.events import HEADER_SIZE, InvalidEvent
 from pravega_spark.streams.model.index_builder import IndexBuilder, IndexedEvents, index_events
 
 _SEARCHED = 64 << 20  # bytes in which one that was merged is looked for
-WINDOW = 1 << 20
-"""Bytes that are read at once, as parts may be missing."""
 
 Problem = InvalidEvent | StorageError
 
@@ -64,6 +62,9 @@ def segment_of(name: str, start: int, length: int, sealed: bool, chunks: Sequenc
 class SegmentScan:
     """Scans a segment of an archive. segment: as the metadata has it. limit: where it ended, if that is recorded.
     events: False if its bytes are known not to be events."""
+
+    window = 1 << 20
+    """Bytes that are read at once, as parts may be missing."""
 
     def __init__(
         self, stores: Stores, archive: Archive, segment: Segment, limit: int | None, events: bool = True
@@ -128,14 +129,15 @@ class SegmentScan:
         size = _end(content, 0)
         extents, start = tail.extents if tail is not None else segment.extents, segment.start_offset
         reach = _end(extents, start)
-        places = self._places(self._read(content, 0, min(size, WINDOW)), extents, max(start, reach - size - _SEARCHED))
+        first, low = self._read(content, 0, min(size, self.window)), max(start, reach - size - _SEARCHED)
+        places = self._places(first, extents, low)
         return any(self._equal(content, size, extents, place) for place in places if place + size <= reach)
 
     def _places(self, searched: bytes, extents: Extents, low: int) -> Iterator[int]:
         """Where these bytes are, from an offset on."""
         kept = b""
-        for at in range(low, _end(extents, low), WINDOW):
-            window = kept + self._read(extents, at, min(at + WINDOW, _end(extents, low)))
+        for at in range(low, _end(extents, low), self.window):
+            window = kept + self._read(extents, at, min(at + self.window, _end(extents, low)))
             place = window.find(searched)
             while place >= 0:
                 yield at - len(kept) + place
@@ -145,9 +147,9 @@ class SegmentScan:
     def _equal(self, content: Extents, size: int, extents: Extents, place: int) -> bool:
         """Whether all bytes of a content are at an offset."""
         return all(
-            self._read(content, at, min(at + WINDOW, size))
-            == self._read(extents, place + at, place + min(at + WINDOW, size))
-            for at in range(0, size, WINDOW)
+            self._read(content, at, min(at + self.window, size))
+            == self._read(extents, place + at, place + min(at + self.window, size))
+            for at in range(0, size, self.window)
         )
 
     def _is_due(self, chunk: ArchivedChunk) -> bool:
@@ -179,7 +181,7 @@ class SegmentScan:
         return end
 
     def _index(self, extents: Extents, start: int, end: int, builder: IndexBuilder | None = None) -> IndexedEvents:
-        return index_events(lambda low, high: self._read(extents, low, high), start, end, WINDOW, builder)
+        return index_events(lambda low, high: self._read(extents, low, high), start, end, self.window, builder)
 
     def _read(self, extents: Extents, low: int, high: int) -> bytes:
         return b"".join(fetch(self._stores, plan_extents(extents, 0, low, high)))
