@@ -2,7 +2,8 @@
 
 A container that went offline is started again at its next use (Pravega: SegmentContainerRegistry leaves that to the
 controller). One that fails to start repeatedly is not started until an operator asks for it: the restart counter of the
-Segment Store design.
+Segment Store design. A storage that does not answer is no failure of the container: who uses it starts it again as
+soon as the storage answers.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from chunkstore import StorageError
+from chunkstore import StorageError, StorageUnavailable
 from engine.errors import ContainerOffline, EngineError
 
 if TYPE_CHECKING:
     from engine.containers.container import Container
 
 MOST_RESTARTS = 5
-"""Failed starts in a row after which a container is not started any more."""
+"""Failed starts in a row after which a container is not started any more. Outages of the storage do not count."""
 
 
 class ContainerManager:
@@ -54,6 +55,8 @@ class ContainerManager:
             ) from cause
         try:
             container = self._start(number)
+        except StorageUnavailable:
+            raise
         except (EngineError, StorageError) as error:
             self._failures[number] = failures + 1, error
             raise

@@ -13,7 +13,7 @@ from chunkstore.paths import ROOT
 from chunkstore.testing import SimulatedStore
 from engine.admin.verify import verify
 from engine.containers.container import Container
-from engine.errors import ContainerOffline, DataCorruption, LogLost, RootReplaced
+from engine.errors import DataCorruption, LogLost, RootReplaced
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -58,10 +58,7 @@ class Process:
 
     def container(self) -> Container:
         """Its container, opened again if it is offline."""
-        try:
-            return self.root.container(0)
-        except ContainerOffline:
-            return self.root.restart(0)
+        return self.root.container(0)
 
 
 class History:

@@ -3,13 +3,11 @@ truncations; and what must be true of the events that they write and read."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from engine.containers.container import Container
-from engine.errors import ContainerOffline
 from pravega_spark import StreamManager
 from pravega_spark.client.event import Event
 from pravega_spark.client.transaction import StreamTransaction
@@ -23,7 +21,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.streams.model.policies import ScalingPolicy
-from tests.simulation.actors import PASSING, Actor, Collector, Flusher
+from tests.simulation.actors import Actor, Collector, Flusher
 from tests.simulation.history import History, Process
 from tests.simulation.ledger import Outcome, require
 
@@ -147,11 +145,7 @@ class StreamActor(Actor):
     def attempt(self, what: str, call: Callable[[], Any]) -> tuple[Outcome, Any]:
         """As of a container. Of a StreamError it is not known here whether anything was done."""
         try:
-            outcome, result = super().attempt(what, call)
-            if isinstance(result, ContainerOffline):  # it may have failed to start too often: do what the error says
-                with contextlib.suppress(*PASSING):
-                    self.process.container()
-            return outcome, result
+            return super().attempt(what, call)
         except StreamError as error:
             self.note(f"{what}: {type(error).__name__}: {error}")
             return Outcome.UNKNOWN, error

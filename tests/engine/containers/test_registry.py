@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from chunkstore import StorageUnavailable
 from chunkstore.paths import container_folder
-from engine.containers.registry import MOST_RESTARTS
+from engine.containers.registry import MOST_RESTARTS, ContainerManager
 from engine.errors import ContainerOffline, FrameDamaged
 from engine.root import Root
+from tests.support.simulation import Simulation
 
 S = "scope/segment"
 
@@ -40,6 +42,19 @@ def test_a_damaged_container_does_not_disturb_the_others(root_path: Path) -> Non
         assert isinstance(caught.value.__cause__, FrameDamaged)
         root.restart(1).append(S, b"1")
         assert root.containers.online == [0, 2, 1]
+
+
+def test_an_outage_of_the_storage_does_not_count() -> None:
+    """However long it lasts: processes that live long go on by themselves when it is over."""
+    simulation = Simulation()
+    simulation.open().create_segment(S)
+    containers = ContainerManager(lambda number: simulation.open(timeout=1.0))
+    simulation.store.fail_before = 1.0
+    for _ in range(2 * MOST_RESTARTS):
+        with pytest.raises(StorageUnavailable):
+            containers.container(0)
+    simulation.store.fail_before = 0.0
+    assert containers.container(0).append(S, b"0") == 0
 
 
 def test_one_that_goes_offline_is_started_again_at_its_next_use(root_path: Path) -> None:
