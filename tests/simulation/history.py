@@ -7,7 +7,7 @@ import functools
 import logging
 import random
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chunkstore.paths import ROOT
 from chunkstore.testing import SimulatedStore
@@ -17,6 +17,7 @@ from engine.errors import DataCorruption, LogLost, RootReplaced
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
+from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from tests.simulation.ledger import Ledger, require
 from tests.simulation.network import Faults, HostStore
@@ -52,6 +53,11 @@ class Process:
         stores = Stores(self.store, self.store)
         return Root(stores, self._history.config, self._history.settings, described=True)
 
+    @functools.cached_property
+    def manager(self) -> StreamManager:
+        """A manager of its root."""
+        return StreamManager.over(self.root)
+
     def close(self) -> None:
         """Close the root."""
         self.root.close()
@@ -62,7 +68,8 @@ class Process:
 
 
 class History:
-    """A history of a plan. trace: what happened. ledger: what was promised."""
+    """A history of a plan. trace: what happened. ledger: what was promised. shared: what the actors of its scenario
+    keep together."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -73,6 +80,7 @@ class History:
         self.processes: list[Process] = []
         self.stores: list[HostStore] = []
         self.errors: list[str] = []
+        self.shared: Any = None
         self.config = RootConfig(
             id=random.Random(f"{plan.seed}/root").randbytes(16).hex(),
             containers=1,

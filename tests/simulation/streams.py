@@ -3,7 +3,7 @@ truncations; and what must be true of the events that they write and read."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ class Events:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.written: dict[bytes, Written] = {}
         self.together: list[list[Written]] = []
+        self.truncated: set[bytes] = set()
         self.places: dict[bytes, tuple[int, int]] = {}
         self._clock = clock
         self._numbers: Counter[str] = Counter()
@@ -128,15 +129,13 @@ class StreamActor(Actor):
     @property
     def events(self) -> Events:
         """The events of the history."""
-        return EVENTS[self.history]
+        events: Events = self.history.shared
+        return events
 
     @property
     def manager(self) -> StreamManager:
         """The process's manager."""
-        manager = MANAGERS.get(self.process)
-        if manager is None:
-            manager = MANAGERS[self.process] = StreamManager.over(self.process.root)
-        return manager
+        return self.process.manager
 
     def key(self) -> str:
         """Some routing key."""
@@ -296,7 +295,7 @@ class Reader(StreamActor):
 
     def truncated(self) -> set[bytes]:
         """Events that may be truncated."""
-        return TRUNCATED[self.history]
+        return self.events.truncated
 
 
 class Follower(StreamActor):
@@ -359,7 +358,7 @@ class Retention(StreamActor):
         if outcome is not Outcome.DONE:
             return
         self.events.saw(read, self.name)
-        TRUNCATED[self.history] |= {each.data for each in read}
+        self.events.truncated |= {each.data for each in read}
         _, error = self.attempt(f"truncate at {cut}", lambda: manager.truncate_stream(SCOPE, STREAM, cut))
         if isinstance(error, StreamError):
             require(isinstance(error, InvalidStreamCut | TruncatedData), f"{self.name}: {error}")
@@ -378,15 +377,11 @@ KINDS: dict[str, tuple[type[Actor], int]] = {
 }
 """The actors, and how likely each is."""
 
-EVENTS: dict[History, Events] = {}
-MANAGERS: dict[Process, StreamManager] = {}
-TRUNCATED: dict[History, set[bytes]] = defaultdict(set)
-
 
 def prepare(history: History) -> None:
     """A stream, and the actors of the plan."""
-    EVENTS[history] = Events(lambda: history.world.now)
-    manager = MANAGERS[history.sound] = StreamManager.over(history.sound.root)
+    history.shared = Events(lambda: history.world.now)
+    manager = history.sound.manager
     manager.create_scope(SCOPE)
     manager.create_stream_with_policy(SCOPE, STREAM, ScalingPolicy.fixed_scaling_policy(history.plan.segments))
     for kind, host, number in history.plan.actors:
