@@ -30,6 +30,8 @@ from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.streams.model.system_tables import STREAMS
 from tests.data import format_1
 
+pytestmark = pytest.mark.timeout(600)  # the first build compiles Go's library
+
 READER = Path(__file__).parent / "format_reader"
 GO = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
 ALONE = {"maintenance": False}
