@@ -164,7 +164,7 @@ class History:
             process.host.ahead += incident.seconds
         elif incident.kind == "outage":
             process.store.outage = self.world.now + incident.seconds
-        else:
+        elif not process.host.dead:
             process.host.kill()
             self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host % len(self.processes)))
 
