@@ -82,6 +82,7 @@ LONGEST = (
 
 SLOW = (
     "tests/backends/",
+    "tests/chunkstore/backends/",
     "tests/notebooks/",
     "tests/examples/",
     "tests/docs/test_site.py",
