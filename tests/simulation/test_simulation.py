@@ -1,61 +1,22 @@
-"""Histories of a few seeds, that a seed decides all of its history, and that broken promises are found."""
+"""The simulation, in a process of its own: threads of other tests, as those of Spark, would be part of its histories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-from unittest import mock
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from engine.logs.frames import Frame
-from tests.simulation import runs
-from tests.simulation.runs import SCENARIOS
+CASES = Path(__file__).with_name("cases.py")
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_histories_keep_what_was_promised(seed: int, scenario: str) -> None:
-    found = runs.run(runs.plan_of(seed, scenario))
-    assert found.error is None
-    assert found.operations
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_seed_decides_all_of_its_history(scenario: str) -> None:
-    for seed in (3, 9):
-        plan = runs.plan_of(seed, scenario)
-        first, second = runs.run(plan), runs.run(plan)
-        assert first.trace == second.trace
-        assert len(first.trace) > 50
-
-
-def test_seeds_differ() -> None:
-    assert runs.run(runs.plan_of(1)).trace != runs.run(runs.plan_of(2)).trace
-
-
-BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
-    "frames of writers that lost a race count": (
-        "containers",
-        lambda: mock.patch.object(Frame, "follows", return_value=True),
-    ),
-    "producers do not store their numbers": (
-        "streams",
-        lambda: mock.patch("pravega_spark.client.writer.NumberedWrite", return_value=None),
-    ),
-}
-"""Ways to break the product, and the scenario that finds each."""
-
-
-@pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_promise_is_found(broken: str) -> None:
-    scenario, breaking = BROKEN[broken]
-    plans = [runs.plan_of(seed, scenario) for seed in range(1, 25)]
-    with breaking():
-        failed = next((found for plan in plans if (found := runs.run(plan)).error is not None), None)
-        assert failed is not None
-        smallest, steps = runs.shrink(failed, tries=12)
-    assert steps
-    assert len(smallest.trace) < len(failed.trace)
-    assert type(smallest.error) is type(failed.error)
-    assert runs.run(failed.plan).error is None
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_the_cases_of_the_simulation() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-q", "--timeout", "500", str(CASES)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=590)
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
+    assert " passed" in done.stdout
