@@ -1,4 +1,4 @@
-"""The simulation, in a process of its own: threads of other tests, as those of Spark, would be part of its histories."""
+"""The simulation, in a process of its own: threads of other tests, as those of Spark, would be part of histories."""
 
 from __future__ import annotations
 
