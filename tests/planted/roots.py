@@ -4,6 +4,41 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="outages-count-as-failed-starts",
+        file="engine/containers/registry.py",
+        old="        except StorageUnavailable:\n            raise\n",
+        new="",
+        tests=["tests/engine/containers/test_registry.py::test_an_outage_of_the_storage_does_not_count"],
+    ),
+    Breakage(
+        name="unknown-fields-of-the-description",
+        file="engine/root.py",
+        old="            check_known(fields, RootConfig.__dataclass_fields__)\n",
+        new="",
+        tests=["tests/test_format_1.py::test_a_description_with_a_field_more_is_of_a_newer_version"],
+    ),
+    Breakage(
+        name="unknown-fields-of-a-group",
+        file="pravega_spark/client/groups/state.py",
+        old="        check_known(fields, _FIELDS)\n",
+        new="",
+        tests=["tests/test_format_1.py::test_a_record_with_a_field_more_is_of_a_newer_version_and_stays_as_it_is"],
+    ),
+    Breakage(
+        name="failures-in-the-background-are-told-each-time",
+        file="pravega_spark/client/groups/member.py",
+        old="        if (told := str(error)) != self._told:\n",
+        new="        if (told := str(error)) != self._told or told:\n",
+        tests=["tests/client/groups/test_leases.py::test_a_failure_in_the_background_is_told_once_while_it_lasts"],
+    ),
+    Breakage(
+        name="closed-groups-schedule",
+        file="pravega_spark/client/groups/open_group.py",
+        old="            if not self._closed:\n                self._timers.add(timer)\n                timer.start()\n",
+        new="            self._timers.add(timer)\n            timer.start()\n",
+        tests=["tests/client/groups/test_group.py::test_a_closed_group_schedules_nothing"],
+    ),
+    Breakage(
         name="temporary-files-at-the-top",
         file="chunkstore/paths.py",
         old='TEMPORARY = "_system/tmp"',

@@ -87,7 +87,7 @@ class Actor:
         """How long a record is."""
         return self.random.choice((0, 0, 5, 40, 300))
 
-    def attempt(self, what: str, call: Callable[[], T]) -> tuple[Outcome, T | Exception]:
+    def attempt(self, what: str, call: Callable[[], Any]) -> tuple[Outcome, Any]:
         """Do something. DONE with its result; UNKNOWN or REFUSED with the error. A Rejected error is the caller's."""
         self.note(what)
         try:
@@ -108,7 +108,8 @@ class Actor:
         while True:
             outcome, result = self.attempt(what, call)
             if outcome is Outcome.DONE:
-                return result  # type: ignore[return-value]
+                done: T = result
+                return done
             if isinstance(result, Rejected):
                 raise result
             self.history.world.sleep(0.3)
@@ -135,7 +136,7 @@ class Writer(Actor):
         written = ledger.begin(self.name, segment, padding)
         outcome, result = self.attempt(f"append {written.number}", lambda: container.append(segment, written.data))
         if outcome is Outcome.DONE:
-            ledger.done(written, result)  # type: ignore[arg-type]
+            ledger.done(written, result)
         else:
             require(not isinstance(result, Rejected), f"{written} was rejected: {result}")
             ledger.ended(written, outcome)
@@ -159,7 +160,7 @@ class Writer(Actor):
         for written, future in under_way:
             outcome, result = self.attempt(f"wait for {written.number}", future.result)
             if outcome is Outcome.DONE:
-                ledger.done(written, result.results[0])  # type: ignore[union-attr]
+                ledger.done(written, result.results[0])
             else:
                 require(not isinstance(result, Rejected), f"{written} was rejected: {result}")
                 ledger.ended(written, outcome)
@@ -207,7 +208,7 @@ class Producer(Actor):
                 break
             require(not isinstance(result, BadAttributeUpdate), f"{self.name}: {number} was rejected after {last}")
             self.history.world.sleep(0.1)
-        ledger.done(written, offset)  # type: ignore[arg-type]
+        ledger.done(written, offset)
 
     def successor(self, process: Process) -> Producer:
         follower = Producer(self.history, process, self.name)
@@ -247,7 +248,7 @@ class Transactor(Actor):
         require(not isinstance(result, Rejected), f"{group} was rejected: {result}")
         for place, written in enumerate(group):
             if outcome is Outcome.DONE:
-                self.history.ledger.done(written, result.results[place])  # type: ignore[union-attr]
+                self.history.ledger.done(written, result.results[place])
             else:
                 self.history.ledger.ended(written, outcome)
 
@@ -310,7 +311,7 @@ class Reader(Actor):
             if isinstance(result, Rejected):
                 require(isinstance(result, SegmentTruncated), f"{self.name}: {result}")
             return
-        length, start, data = result  # type: ignore[misc]
+        length, start, data = result
         begin = max(place, start)
         require(length >= least, f"{self.name}: {segment} has {length} bytes, but had {least} before")
         require(start >= least_start, f"{self.name}: {segment} begins at {start}, but began at {least_start} before")
@@ -369,7 +370,7 @@ class Counter(Actor):
         outcome, entry = self.attempt("look up", lambda: container.entry("t", self.KEY))
         if outcome is not Outcome.DONE:
             return
-        before, version = (int(entry.value), entry.version) if entry is not None else (0, -1)  # type: ignore[union-attr,arg-type]
+        before, version = (int(entry.value), entry.version) if entry is not None else (0, -1)
         self.perhaps += 1  # until it is known
         value = b"%d" % (before + 1)
         outcome, result = self.attempt(
@@ -407,7 +408,7 @@ class ShortLived(Actor):
         written = ledger.begin(self.name, segment, self.padding())
         outcome, result = self.attempt(f"append {written.number}", lambda: container.append(segment, written.data))
         if outcome is Outcome.DONE:
-            ledger.done(written, result)  # type: ignore[arg-type]
+            ledger.done(written, result)
         else:
             ledger.ended(written, outcome)
         self.attempt("close", process.root.close)

@@ -140,7 +140,7 @@ class History:
         for actor in self.actors:
             actor.start()
         for incident in self.plan.incidents:
-            self.world.at(start + incident.when, lambda incident=incident: self._happen(incident))  # type: ignore[misc]
+            self.world.at(start + incident.when, functools.partial(self._happen, incident))
         self.world.at(start + self.plan.faulty, self._mend)
         last = start + max([self.plan.faulty, *(each.when + max(each.seconds, 0) for each in self.plan.incidents)])
         pause = self.plan.pause * self.plan.operations

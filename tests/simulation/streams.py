@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.containers.container import Container
@@ -167,7 +168,7 @@ class Writer(StreamActor):
         for _ in range(self.random.randint(1, 4)):
             written = self.events.begin(self.name, self.key())
             self._given.append(written)
-            if self.attempt(f"write {written.data!r}", lambda: self._write(written))[0] is not Outcome.DONE:  # noqa: B023
+            if self.attempt(f"write {written.data!r}", partial(self._write, written))[0] is not Outcome.DONE:
                 self._failed()
                 return
         if self.attempt("flush", self._writer.flush)[0] is not Outcome.DONE:
@@ -259,7 +260,7 @@ class Transactor(StreamActor):
             group.append(written)
             outcome, _ = self.attempt(
                 f"write {written.data!r}",
-                lambda: transaction.write_event_bytes(written.data, written.key),  # noqa: B023
+                partial(transaction.write_event_bytes, written.data, written.key),
             )
             complete = complete and outcome is Outcome.DONE
             if not complete:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
@@ -190,3 +191,10 @@ def test_a_damaged_state_is_an_error(manager: StreamManager) -> None:
 def test_errors_travel(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_a_closed_group_schedules_nothing(manager: StreamManager) -> None:
+    group = manager.create_reader_group("rg", "sc", "one")
+    group.close()
+    group.later(60, lambda: None)
+    assert not [each for each in threading.enumerate() if isinstance(each, threading.Timer) and each.is_alive()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from chunkstore import StorageUnavailable
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
+from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.state import ReaderOffline
 from tests.client.groups.reading import Clock, drained, grouped, next_slice, numbered, payloads, run, write
 from tests.support import limits
@@ -122,6 +125,31 @@ def test_released_positions_are_recorded_within_seconds(
     reader.release_segment(part)  # long after the last time: at once, by a thread
     group.pool().shutdown()
     assert list(group.entry.state().positions().values()) == [27]
+
+
+def test_a_failure_in_the_background_is_told_once_while_it_lasts(
+    manager: StreamManager,
+    roots: tuple[Root, Root],
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = grouped(roots[0], clock)
+    member = Member(group, "r", 1000)
+    tried = threading.Semaphore(0)
+
+    def fails(step: object) -> None:
+        tried.release()
+        raise StorageUnavailable("an outage")
+
+    monkeypatch.setattr(group.entry, "change", fails)
+    clock.now += 3
+    for _ in range(4):
+        while not tried.acquire(timeout=0.02):
+            member.record_soon()
+    group.end_threads()
+    [told] = [each for each in caplog.messages if "could not record its positions" in each]
+    assert "an outage" in told
 
 
 def test_an_operator_takes_a_reader_offline(manager: StreamManager, roots: tuple[Root, Root], clock: Clock) -> None:
