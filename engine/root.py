@@ -16,12 +16,13 @@ import logging
 import re
 import uuid
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
 from chunkstore.decoding import InvalidData, Natural, NewerFormat, check_known, decoding, json_value, reader
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM, ContainerId
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url
@@ -64,6 +65,8 @@ class RootConfig:
     """The id of the root from whose backup this one was restored."""
     recovered: tuple[tuple[int, str], ...] = ()
     """The containers that were recovered, and the generation of each one's new log (P4)."""
+    optional: OptionalFields = field(default_factory=dict)
+    """What newer versions added that this one need not know (W19)."""
 
     def __post_init__(self) -> None:
         for name, unit in OF_ROOT.items():
@@ -90,6 +93,8 @@ class RootConfig:
     def to_bytes(self) -> bytes:
         """The object's content. It begins with the id, by which `put_if_absent` recognises its own object."""
         fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
+        if not self.optional:
+            del fields[OPTIONAL]
         fields["checksum"] = checksum(fields)
         return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
 
@@ -115,6 +120,7 @@ class RootConfig:
                 raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
             check_known(fields, RootConfig.__dataclass_fields__)
             fields["recovered"] = _RECOVERED(fields["recovered"])
+            fields[OPTIONAL] = read_optional(fields.get(OPTIONAL, {}))
             for generation in (fields["id"], *dict(fields["recovered"]).values()):
                 if type(generation) is not str or _GENERATION.fullmatch(generation) is None:
                     raise InvalidData(f"id={generation!r} is not an id, which has 32 hexadecimal digits")

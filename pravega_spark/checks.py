@@ -32,7 +32,7 @@ from pravega_spark.streams.model.system_tables import (
 )
 from pravega_spark.streams.reading.foreign_root import ForeignRoot
 from pravega_spark.streams.revisions import decode_mark
-from pravega_spark.streams.scopes import decode_scope
+from pravega_spark.streams.scopes import ScopeRecord
 from pravega_spark.streams.stream_time import decode_time
 from pravega_spark.streams.writing.transactions import TransactionRecord
 
@@ -43,7 +43,7 @@ CONTENT_CHECKS: Sequence[ContentCheck] = (check_events, check_recorded, check_or
 
 
 ENTRY_CHECKS: Mapping[str, EntryCheck] = {
-    SCOPES: lambda container, key, value, version: _decoded(decode_scope(value, key)),
+    SCOPES: lambda container, key, value, version: _decoded(ScopeRecord.decode(value, key)),
     STREAMS: lambda container, key, value, version: _decoded(StreamRecord.decode(value, version, key)),
     NUMBERS: lambda container, key, value, version: _decoded(decode_number(value, key)),
     TRANSACTIONS: lambda container, key, value, version: _decoded(TransactionRecord.decode(value, version, key)),

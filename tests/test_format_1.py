@@ -17,8 +17,6 @@ import msgpack
 import pytest
 
 from chunkstore import StorageRefused
-from chunkstore.metadata.metadata_records import ChunkRecord, decode, encode
-from chunkstore.metadata.serialization import FieldReader, read_type, with_type
 from engine.admin.checks.findings import Severity
 from engine.containers.container import Container
 from engine.errors import UnknownFormat
@@ -28,6 +26,7 @@ from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.streams.model.system_tables import STREAMS
+from tests import newer_version
 from tests.data import format_1
 
 pytestmark = pytest.mark.timeout(600)  # the first build compiles Go's library
@@ -213,6 +212,15 @@ def test_the_other_reader_passes_over_what_a_repair_skips(root: Path, read: Any)
     assert found != frozen_truth()
 
 
+def test_the_other_reader_passes_over_optional_fields(root: Path, read: Any) -> None:
+    newer_version.add(root)
+    with StreamManager(root, create=False, settings=newer_version.ALONE) as manager:
+        newer_version.touch_all(manager)  # which also has them in the checkpoints
+        for container in newer_version.containers(manager):
+            container.checkpoint()
+    assert printed(read(root)) == truth(root)
+
+
 @pytest.mark.parametrize("part", ["header", "metadata", "payload"])
 def test_a_damaged_frame_is_an_error_of_the_other_reader(root: Path, read: Any, part: str) -> None:
     frame = max(frames(root), key=lambda path: path.stat().st_size)
@@ -303,13 +311,3 @@ def test_a_description_with_a_field_more_is_of_a_newer_version(root: Path) -> No
         StorageRefused, match=r"pravega\.json: it has 'newer', which this version does not know: upgrade"
     ):
         StreamManager(root, create=False)
-
-
-def test_a_revision_more_of_a_record_of_the_chunk_layer_is_skipped_and_not_kept() -> None:
-    """So a newer version may put there only what can be lost, or made again."""
-    record = ChunkRecord("chunk", 5, None, checksums=b"abcd")
-    kind, version, known = read_type(FieldReader(encode(record)))
-    revisions = [known[number].take(known[number].rest) for number in sorted(known)]
-    newer = with_type(kind, version, *revisions, b"newer")
-    assert decode(newer) == record
-    assert encode(decode(newer)) == encode(record) != newer

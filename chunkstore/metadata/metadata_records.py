@@ -7,7 +7,8 @@ Segments, chunks and blocks are stored under keys (`record.key`). A chunk's key 
 `segment_key(name)`, because a legacy segment may consist of one object that has its very name.
 
 The format is Pravega's, so records that it wrote can be read. Fields of this project are in later revisions, and its
-index blocks have a type of their own. Unknown revisions and trailing fields are skipped.
+index blocks have a type of their own. Unknown revisions are skipped, and kept in `later` (W19); trailing fields are
+skipped.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from chunkstore.metadata.serialization import (
     FieldReader,
     FieldWriter,
     check_version,
+    later_revisions,
     read_fields,
     read_type,
     read_version,
@@ -35,6 +37,7 @@ from chunkstore.metadata.serialization import (
     with_version,
     write_fields,
 )
+from chunkstore.optional_fields import LaterRevisions
 
 BLOCK_CHUNKS = 1000
 """The most chunks that a block should have."""
@@ -78,6 +81,7 @@ class StoredSegmentRecord(NamedTuple):
     last_chunk_start: int = 0
     owner_epoch: int = 0
     blocks: tuple[tuple[int, str], ...] = ()
+    later: LaterRevisions = ()
 
     @property
     def key(self) -> str:
@@ -162,6 +166,7 @@ class ChunkRecord(NamedTuple):
     next_chunk: str | None = None
     status: RecordStatus = RecordStatus.ACTIVE
     checksums: bytes = b""
+    later: LaterRevisions = ()
 
     @property
     def key(self) -> str:
@@ -177,6 +182,7 @@ class IndexBlockRecord(NamedTuple):
 
     key: str
     entries: tuple[tuple[int, str], ...]
+    later: LaterRevisions = ()
 
     def chunk_at(self, offset: int) -> tuple[int, str] | None:
         """Start (in bytes from the block's start) and name of the last chunk that starts at or before `offset`."""
@@ -194,6 +200,7 @@ class ReadIndexBlock(NamedTuple):
     chunk: str
     chunk_start: int
     status: RecordStatus = RecordStatus.ACTIVE
+    later: LaterRevisions = ()
 
 
 Record = StoredSegmentRecord | ChunkRecord | IndexBlockRecord | ReadIndexBlock
@@ -212,9 +219,9 @@ def encode(record: Record) -> bytes:
     """The bytes of a record. Raises ValueError for a value that the format cannot hold."""
     revisions = [write_fields(record, _FIELDS[type(record)])]
     added = _ADDED.get(type(record), {})
-    if any(getattr(record, name) for name in added):
+    if added and (record.later or any(getattr(record, name) for name in added)):
         revisions.append(write_fields(record, added))
-    return with_type(_KINDS[type(record)], _VERSION, *revisions)
+    return with_type(_KINDS[type(record)], _VERSION, *revisions, later=record.later)
 
 
 def decode(data: bytes) -> Record:
@@ -231,9 +238,10 @@ def read_record(reader: FieldReader) -> Record:
         raise NewerFormat(f"unknown type of record {number}: it was written by a newer version; upgrade this one")
     check_version(version, _VERSION, f"a record of type {number}")
     found = read_fields(revisions[0], _FIELDS[kind])
-    if 1 in revisions:
-        found |= read_fields(revisions[1], _ADDED.get(kind, {}))
-    return kind(**found)
+    added = _ADDED.get(kind)
+    if added and 1 in revisions:
+        found |= read_fields(revisions[1], added)
+    return kind(**found, later=later_revisions(revisions, 2 if added else 1))
 
 
 def encode_transaction_data(data: TransactionData) -> bytes:

@@ -1,8 +1,8 @@
 """Pravega's versioned binary format: as much of it as metadata records, stream cuts and event pointers need.
 
 A value is `00 | version | revision count | revisions`, and a revision `id | int32 length | data`. A value of one of
-several types has its type behind the 00. A reader skips what newer writers add: revisions it does not know, and data
-behind the fields it knows.
+several types has its type behind the 00. A reader skips what newer writers add: revisions it does not know, which it
+keeps (W19), and data behind the fields it knows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from chunkstore.decoding import InvalidData, NewerFormat, integer, validator
+from chunkstore.optional_fields import LaterRevisions
 
 MAX_UTF_BYTES = 0xFFFF
 
@@ -183,9 +184,9 @@ def check_version(found: int, known: int, what: str) -> None:
         raise NewerFormat(f"{what} has version {found}; this program reads version {known}: upgrade it")
 
 
-def with_version(version: int, *revisions: bytes) -> bytes:
-    """A whole value: the fields of the revisions of `version`, from revision 0 on."""
-    return bytes([0]) + _with_revisions(version, revisions)
+def with_version(version: int, *revisions: bytes, later: LaterRevisions = ()) -> bytes:
+    """A whole value: the fields of the revisions of `version`, from revision 0 on, and those that are not known."""
+    return bytes([0]) + _with_revisions(version, revisions, later)
 
 
 def open_version(data: bytes) -> tuple[int, FieldReader]:
@@ -205,9 +206,14 @@ def read_revisions(reader: FieldReader) -> tuple[int, dict[int, FieldReader]]:
     return _read_revisions(reader)
 
 
-def with_type(kind: int, version: int, *revisions: bytes) -> bytes:
-    """A whole value of one of several types: the fields of its revisions, from revision 0 on."""
-    return bytes([0, kind]) + _with_revisions(version, revisions)
+def with_type(kind: int, version: int, *revisions: bytes, later: LaterRevisions = ()) -> bytes:
+    """A whole value of one of several types, as `with_version`."""
+    return bytes([0, kind]) + _with_revisions(version, revisions, later)
+
+
+def later_revisions(revisions: Mapping[int, FieldReader], known: int) -> LaterRevisions:
+    """The revisions behind the `known` first ones. They are kept as they are (W19)."""
+    return tuple((number, fields.take(fields.rest)) for number, fields in revisions.items() if number >= known)
 
 
 def read_type(reader: FieldReader) -> tuple[int, int, dict[int, FieldReader]]:
@@ -217,11 +223,13 @@ def read_type(reader: FieldReader) -> tuple[int, int, dict[int, FieldReader]]:
     return kind, *_read_revisions(reader)
 
 
-def _with_revisions(version: int, revisions: Sequence[bytes]) -> bytes:
-    head = bytes([version, len(revisions)])
-    return head + b"".join(
-        bytes([number]) + len(fields).to_bytes(4, "big") + fields for number, fields in enumerate(revisions)
-    )
+def _with_revisions(version: int, revisions: Sequence[bytes], later: LaterRevisions) -> bytes:
+    numbers = [number for number, _ in later]
+    if numbers != sorted(set(numbers)) or any(not len(revisions) <= number <= 0xFF for number in numbers):
+        raise ValueError(f"later revisions {numbers} must ascend from {len(revisions)} to 255 at most")
+    all_of_them = [*enumerate(revisions), *later]
+    head = bytes([version, len(all_of_them)])
+    return head + b"".join(bytes([number]) + len(fields).to_bytes(4, "big") + fields for number, fields in all_of_them)
 
 
 def _check_form(reader: FieldReader) -> None:

@@ -309,6 +309,10 @@ class ChunkList:
             raise self._changed(key)
         return block
 
+    def _put_entries(self, key: str, entries: Entries) -> None:
+        """Change the entries of a block that there is."""
+        self._transaction.put(self._block(key)._replace(entries=entries))
+
     def _left(self, base: int, key: str) -> Entries:
         """The entries of a block without those of chunks that were cut off: a short list has a short block, however
         many chunks it had before."""
@@ -345,7 +349,7 @@ class ChunkList:
             room = max(BLOCK_CHUNKS - len(entries), 0)
             fitting, chunks = chunks[:room], chunks[room:]
             if fitting:
-                self._transaction.put(IndexBlockRecord(key, entries + _relative(base, fitting)))
+                self._put_entries(key, entries + _relative(base, fitting))
         starts = range(0, len(chunks), BLOCK_CHUNKS)
         blocks.extend(self._new_block(chunks[first : first + BLOCK_CHUNKS]) for first in starts)
         self.record = self.record._replace(blocks=tuple(blocks))
@@ -364,7 +368,7 @@ class ChunkList:
             entries, more = self._left(base, key), self._block(next_key).entries
             if len(entries) + len(more) <= BLOCK_CHUNKS:
                 moved = tuple((next_base + at - base, name) for at, name in more)
-                self._transaction.put(IndexBlockRecord(key, entries + moved))
+                self._put_entries(key, entries + moved)
                 self._transaction.delete(next_key)
                 del added[0]
         self.record = self.record._replace(blocks=(*blocks, *added))
@@ -382,7 +386,7 @@ class ChunkList:
             after = tuple((at, name) for at, name in entries if base + at >= end)
             if (base, key) == home:
                 kept = (*before, (new[0] - base, new[1]), *after)
-                self._transaction.put(IndexBlockRecord(key, kept))
+                self._put_entries(key, kept)
                 blocks.append((base, key))
                 continue
             self._transaction.delete(key)

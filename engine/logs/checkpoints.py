@@ -18,8 +18,9 @@ import msgpack
 
 from chunkstore import ObjectInfo, ObjectNotFound, Store
 from chunkstore.checksums import crc32c
-from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.decoding import Natural, NewerFormat, check_format, reader, unpack
 from chunkstore.numbered import list_numbered
+from chunkstore.optional_fields import LaterRevisions
 from engine.errors import DataCorruption, understanding
 from engine.logs import checkpoint_parts
 from engine.logs.checkpoint_parts import Part, PartMissing
@@ -182,7 +183,9 @@ def _plain(state: State) -> list[Any]:
 
 def _plain_segment(segment: Segment) -> list[Any]:
     """The fields of a segment as msgpack values, which were read back."""
-    plain = [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:]]
+    plain = [*segment[:7], dict(segment.attributes), _plain_extents(segment.extents), *segment[9:_KNOWN]]
+    if segment.later:
+        plain.append([list(revision) for revision in segment.later])
     _segment_of(plain)
     return plain
 
@@ -208,6 +211,9 @@ _TABLES, _CYCLE, _LAYOUT = reader(dict[str, list[Any]]), reader(Cycle), reader(T
 _BEGIN = [reader(kind) for kind in (str, int, Natural, Natural, bool, int, Natural)]
 _ATTRIBUTES = reader(dict[AttributeId, int])
 _END = [reader(kind) for kind in (Natural, str, Natural, bool, int, int, bool, str)]
+_LATER = reader(LaterRevisions)
+_KNOWN = 9 + len(_END)
+"""The fields of a segment, without the last one, which most do not have."""
 
 
 def _state(plain: list[Any], path: str) -> State:
@@ -241,8 +247,12 @@ def _segment(path: str, fields: list[Any]) -> Segment:
 
 def _segment_of(fields: list[Any]) -> Segment:
     begin = [read(value) for read, value in zip(_BEGIN, fields[:7], strict=True)]
-    end = [read(value) for read, value in zip(_END, fields[9:], strict=True)]
-    return Segment._make([*begin, immutables.Map(_ATTRIBUTES(fields[7])), _extents(fields[8]), *end])
+    end = [read(value) for read, value in zip(_END, fields[9:_KNOWN], strict=True)]
+    if len(fields) > _KNOWN + 1:
+        raise NewerFormat(f"a segment has {len(fields)} fields; this version knows {_KNOWN + 1}: upgrade this program")
+    end += [_LATER(later) for later in fields[_KNOWN:]]
+    values = [*begin, immutables.Map(_ATTRIBUTES(fields[7])), _extents(fields[8]), *end]
+    return Segment(*values)
 
 
 def _table(fields: list[Any]) -> Table:

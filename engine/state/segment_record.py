@@ -1,7 +1,7 @@
 """The entry of a segment in the container's metadata table, in bytes (Pravega: MetadataStore.SegmentInfo).
 
 The first revision is Pravega's: id, name, length, start offset, sealed, core attributes. A second revision, which
-Pravega does not have, holds extended attributes and the segment's properties in LTS.
+Pravega does not have, holds extended attributes and the segment's properties in LTS. Later ones are kept (W19).
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import immutables
 import msgpack
 
 from chunkstore.decoding import Natural, check_format, reader, unpack, validator
-from chunkstore.metadata.serialization import FieldReader, FieldWriter, check_version, read_revisions, with_version
+from chunkstore.metadata.serialization import (
+    FieldReader,
+    FieldWriter,
+    check_version,
+    later_revisions,
+    read_revisions,
+    with_version,
+)
 from engine.errors import understanding
 from engine.state.operations import AttributeId
 from engine.state.segments import Extents, Segment, is_core
@@ -48,7 +55,7 @@ def encode_segment(segment: Segment) -> bytes:
             segment.parent,
         )
     )
-    return with_version(_VERSION, fields.getvalue(), msgpack.packb([_FORMAT, *ours]))
+    return with_version(_VERSION, fields.getvalue(), msgpack.packb([_FORMAT, *ours]), later=segment.later)
 
 
 def decode_segment(data: bytes, sequence: int, name: str) -> Segment:
@@ -90,4 +97,5 @@ def _segment(revisions: dict[int, FieldReader], sequence: int) -> Segment:
         saved=sequence,
         spilled=spilled,
         parent=parent,
+        later=later_revisions(revisions, 2),
     )

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import immutables
 
+from chunkstore.optional_fields import LaterRevisions
+
 EVENT_COUNT = (1 << 127 | 1).to_bytes(16, "big")
 """Core attribute: number of events in the segment (Pravega: Attributes.EVENT_COUNT)."""
 
@@ -174,7 +176,7 @@ class Segment(NamedTuple):
     and of the state that the container's metadata table has. attributes: core attributes, and extended ones; if
     `spilled`, the table of attributes has more extended ones. parent: the segment that a transient segment was created
     for; empty for all others. A transient segment (PDP-43) takes appends until it is merged without being sealed. It
-    cannot be truncated, is deleted with its parent, and expires.
+    cannot be truncated, is deleted with its parent, and expires. later: what a newer version added to its entry (W19).
     """
 
     name: str
@@ -194,6 +196,7 @@ class Segment(NamedTuple):
     saved: int = -1
     spilled: bool = False
     parent: str = ""
+    later: LaterRevisions = ()
 
 
 def logged_bytes(extents: Sequence[Extent]) -> int:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
 from chunkstore.decoding import check_format, reader, unpack
+from chunkstore.optional_fields import NONE, OptionalFields, with_optional, without_optional
 from engine.errors import BadKeyVersion, understanding
 from engine.state.operations import CheckEntry, PutEntry
 from engine.state.state import NOT_EXISTS, State
@@ -32,17 +33,25 @@ _SCOPES = "scopes"
 """The key of the mark in a container that a deletion of some scope has begun."""
 
 
-def encode_scope(deleting: bool) -> bytes:
-    """A scope's entry. deleting: whether a deletion of it has begun."""
-    return bytes(msgpack.packb([FORMAT, deleting]))
+class ScopeRecord(NamedTuple):
+    """The stored record of a scope. deleting: whether a deletion of it has begun. optional: what newer versions added
+    that this one need not know (W19)."""
 
+    deleting: bool
+    optional: OptionalFields = NONE
 
-def decode_scope(data: bytes, scope: str) -> bool:
-    """The inverse of `encode_scope`. Raises DataCorruption."""
-    with understanding(f"scope {scope}", REMEDY):
-        known, deleting = unpack(data)
-        check_format(known, FORMAT)
-        return bool(_FLAG(deleting))
+    def encode(self) -> bytes:
+        """The table entry's value."""
+        return bytes(msgpack.packb(with_optional([FORMAT, self.deleting], self.optional)))
+
+    @classmethod
+    def decode(cls, data: bytes, scope: str) -> ScopeRecord:
+        """The inverse of `encode`. Raises DataCorruption, which names the scope."""
+        with understanding(f"scope {scope}", REMEDY):
+            known, *fields = unpack(data)
+            check_format(known, FORMAT)
+            [deleting], optional = without_optional(fields, 1)
+            return cls(_FLAG(deleting), optional)
 
 
 _FLAG = reader(bool)
@@ -71,6 +80,15 @@ class Scope:
         entry = container.entries(SCOPES, [self.name], container.refresh())[self.name]
         return (entry.value, entry.version) if entry is not None and entry.value is not None else None
 
+    def _record(self) -> tuple[ScopeRecord, int] | None:
+        """Its record now, and the version of its entry; None if it does not exist. Raises DataCorruption."""
+        stored = self._stored()
+        return (ScopeRecord.decode(stored[0], self.name), stored[1]) if stored is not None else None
+
+    def _put(self, record: ScopeRecord, version: int) -> None:
+        """Raises BadKeyVersion."""
+        self._container.commit([PutEntry(SCOPES, self.name, record.encode(), version)])
+
     def exists(self) -> bool:
         """Whether it exists now."""
         return self._stored() is not None
@@ -78,18 +96,19 @@ class Scope:
     def create(self) -> bool:
         """Create it. False if it exists already."""
         try:
-            self._container.commit([PutEntry(SCOPES, self.name, encode_scope(False), NOT_EXISTS)])
+            self._put(ScopeRecord(deleting=False), NOT_EXISTS)
         except BadKeyVersion:
             return False
         return True
 
     def keep(self) -> bool:
         """Abort a deletion in progress, so that something can be created in it. False if it does not exist."""
-        while (stored := self._stored()) is not None:
-            if not decode_scope(stored[0], self.name):
+        while (stored := self._record()) is not None:
+            record, version = stored
+            if not record.deleting:
                 return True
             with suppress(BadKeyVersion):
-                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(False), stored[1])])
+                self._put(record._replace(deleting=False), version)
                 return True
         return False
 
@@ -101,7 +120,7 @@ class Scope:
             if version is None:
                 return False
             for number in range(self._root.config.containers):
-                said = PutEntry(DELETIONS, _SCOPES, encode_scope(True))
+                said = PutEntry(DELETIONS, _SCOPES, ScopeRecord(deleting=True).encode())
                 self._root.container(number).commit([said])
             check_empty()
             with suppress(BadKeyVersion):
@@ -110,9 +129,10 @@ class Scope:
 
     def _begun_deletion(self) -> int | None:
         """Mark it as being deleted. The version of its entry with the mark; None if it does not exist."""
-        while (stored := self._stored()) is not None:
-            if decode_scope(stored[0], self.name):
-                return stored[1]
+        while (stored := self._record()) is not None:
+            record, version = stored
+            if record.deleting:
+                return version
             with suppress(BadKeyVersion):
-                self._container.commit([PutEntry(SCOPES, self.name, encode_scope(True), stored[1])])
+                self._put(record._replace(deleting=True), version)
         return None

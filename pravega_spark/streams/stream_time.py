@@ -135,7 +135,8 @@ class StreamTime:
             if len(kept) >= MAX_WRITERS:
                 raise TooManyNotingWriters(self._stream.key, MAX_WRITERS)
             highest = timestamp if marks.highest is None else max(timestamp, marks.highest)
-            return Marks(highest, {**kept, writer: WriterMark(timestamp, moment.now, int(lease * 1000))})
+            mark = WriterMark(timestamp, moment.now, int(lease * 1000))
+            return marks._replace(highest=highest, writers={**kept, writer: mark})
 
         self._change(with_mark)
 

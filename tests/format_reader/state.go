@@ -104,7 +104,10 @@ func (s *state) open(plain any) {
 }
 
 func segmentOf(plain any) *segment {
-	f := fields(plain, 17)
+	f := as[[]any](plain)
+	if len(f) != 17 && len(f) != 18 { // the last one has what this reader need not know
+		damaged("a segment has %d fields", len(f))
+	}
 	found := &segment{
 		name: as[string](f[0]), id: as[int64](f[1]), start: as[int64](f[2]), length: as[int64](f[3]),
 		sealed: as[bool](f[4]), modified: as[int64](f[5]), attributes: map[string]int64{}, extents: placed(f[8]),

@@ -5,7 +5,73 @@ from tests.planted import Breakage
 FUZZ = "test_whatever_is_read_is_understood_or_refused"
 ENGINE, STREAMS = f"tests/fuzz/test_engine.py::{FUZZ}", f"tests/fuzz/test_streams.py::{FUZZ}"
 
+OPTIONAL = ["tests/test_optional_fields.py::test_what_a_newer_version_added_is_kept_whatever_this_one_changes"]
+ACTIVE = ["tests/test_optional_fields.py::test_active_segments_keep_it_in_checkpoints"]
+
 BREAKAGES = [
+    Breakage(
+        name="optional-fields-of-streams-are-lost",
+        file="pravega_spark/streams/model/stream_record.py",
+        old='        for name in ("unknown", "values", OPTIONAL):\n            if not fields[name]:\n',
+        new='        for name in ("unknown", "values", OPTIONAL):\n            if not fields[name] or name == OPTIONAL:\n',
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="optional-fields-of-groups-are-lost",
+        file="pravega_spark/client/groups/state.py",
+        old="            fields[OPTIONAL] = self.optional\n",
+        new="            pass\n",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="optional-fields-of-transactions-are-lost",
+        file="pravega_spark/streams/writing/transactions.py",
+        old="        return cls(routing, created, lease, changed, longest, status, version, optional)\n",
+        new="        return cls(routing, created, lease, changed, longest, status, version)\n",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="optional-fields-of-scopes-are-lost",
+        file="pravega_spark/streams/scopes.py",
+        old="                self._put(record._replace(deleting=True), version)\n",
+        new="                self._put(ScopeRecord(deleting=True), version)\n",
+        tests=["tests/test_optional_fields.py::test_a_scope_keeps_it_when_its_deletion_begins_and_is_aborted"],
+    ),
+    Breakage(
+        name="optional-fields-of-marks-are-lost",
+        file="pravega_spark/streams/stream_time.py",
+        old="            return marks._replace(highest=highest, writers={**kept, writer: mark})\n",
+        new="            return Marks(highest, {**kept, writer: mark})\n",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="optional-fields-of-the-root-are-lost",
+        file="engine/root.py",
+        old="        if not self.optional:\n            del fields[OPTIONAL]\n",
+        new="        del fields[OPTIONAL]\n",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="later-revisions-of-blocks-are-lost",
+        file="chunkstore/segments/chunk_list.py",
+        old="        self._transaction.put(self._block(key)._replace(entries=entries))\n",
+        new="        self._transaction.put(IndexBlockRecord(key, entries))\n",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="later-revisions-of-segments-are-lost",
+        file="engine/state/segment_record.py",
+        old="        later=later_revisions(revisions, 2),\n",
+        new="",
+        tests=OPTIONAL,
+    ),
+    Breakage(
+        name="later-revisions-are-not-in-checkpoints",
+        file="engine/logs/checkpoints.py",
+        old="    if segment.later:\n",
+        new="    if False:\n",
+        tests=ACTIVE,
+    ),
     Breakage(
         name="type-errors-pass-decoding",
         file="chunkstore/decoding.py",

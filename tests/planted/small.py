@@ -79,8 +79,8 @@ BREAKAGES = [
     Breakage(
         name="a-deletion-that-was-begun-goes-on-whatever-is-made",
         file="pravega_spark/streams/scopes.py",
-        old="            if not decode_scope(stored[0], self.name):\n                return True\n",
-        new="            if decode_scope(stored[0], self.name) in (True, False):\n                return True\n",
+        old="            if not record.deleting:\n                return True\n",
+        new="            if record.deleting in (True, False):\n                return True\n",
         tests=_SCOPES,
     ),
     Breakage(

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import msgpack
 
 from chunkstore.decoding import Natural, check_format, check_known, reader, unpack
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from engine.errors import understanding
 from pravega_spark.errors import StreamError
 from pravega_spark.segment_ids import segment_epoch, segment_label
@@ -157,7 +158,7 @@ class GroupState:
     their predecessors that are not completed. starts, ends: where the group began, and where reading ends in the
     segments of the ending cuts. interval: seconds between automatic checkpoints. outstanding: by the ids of their runs.
     runs: of the stored checkpoints that readers passed, their runs. silent: the results of silent checkpoints, by their
-    runs.
+    runs. optional: what newer versions added that this one need not know (W19).
     """
 
     streams: tuple[str, ...]
@@ -177,6 +178,7 @@ class GroupState:
     outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, tuple[StreamCut, ...]] = field(default_factory=dict)
+    optional: OptionalFields = field(default_factory=dict)
 
     # --- readers -----------------------------------------------------------------------------------------------
 
@@ -369,7 +371,8 @@ class GroupState:
 
     def restarted(self, other: GroupState) -> GroupState:
         """The readers, in the first state of another configuration. They lose all their segments."""
-        return replace(other, readers={name: each._replace(positions={}) for name, each in self.readers.items()})
+        readers = {name: each._replace(positions={}) for name, each in self.readers.items()}
+        return replace(other, readers=readers, optional=self.optional)
 
     @property
     def read_completely(self) -> bool:
@@ -517,6 +520,8 @@ class GroupState:
             "runs": list(self.runs.items()),
             "silent": [[run, [cut.to_bytes() for cut in cuts]] for run, cuts in self.silent.items()],
         }
+        if self.optional:
+            fields[OPTIONAL] = self.optional
         return bytes(msgpack.packb(fields))
 
     @classmethod
@@ -568,6 +573,7 @@ class GroupState:
             {run: Outstanding(name, frozenset(names), segments(held)) for run, name, names, held in outstanding},
             dict(reader(tuple[tuple[str, str], ...])(fields["runs"])),
             {run: tuple(map(StreamCut.from_bytes, cuts)) for run, cuts in silent},
+            read_optional(fields.get(OPTIONAL, {})),
         )
 
     def _check(self) -> None:
@@ -611,6 +617,7 @@ _FIELDS = frozenset(
         "outstanding",
         "runs",
         "silent",
+        OPTIONAL,
     ]
 )
 """The stored fields."""

@@ -16,6 +16,7 @@ import mmh3
 import msgpack
 
 from chunkstore.decoding import InvalidData, Natural, check_format, reader, unpack
+from chunkstore.optional_fields import NONE, OptionalFields, with_optional, without_optional
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE as MAX_VALUE
 from pravega_spark.streams.model.readback import readable
@@ -231,13 +232,18 @@ def _behind(prefix: str) -> str | None:
 
 
 class KeyValueTableRecord(NamedTuple):
-    """The stored record of a key-value table. id: of this table, and of no other one of its name. created: ms since the
-    epoch. ready: False while an import fills the table, which does not exist for anything else until then."""
+    """The stored record of a key-value table.
+
+    id: of this table, and of no other one of its name. created: ms since the epoch. ready: False while an import fills
+    the table, which does not exist for anything else until then. optional: what newer versions added that this one need
+    not know (W19).
+    """
 
     id: bytes
     created: int
     configuration: KeyValueTableConfiguration
     ready: bool = True
+    optional: OptionalFields = NONE
 
     @classmethod
     def new(cls, configuration: KeyValueTableConfiguration, created: int) -> KeyValueTableRecord:
@@ -275,7 +281,7 @@ def _encoded(record: KeyValueTableRecord) -> bytes:
     configuration = record.configuration
     sizes = configuration.partition_count, configuration.primary_key_length, configuration.secondary_key_length
     fields = record.id, record.created, record.ready, *sizes, configuration.rollover_size_bytes
-    return bytes(msgpack.packb([FORMAT, *fields]))
+    return bytes(msgpack.packb(with_optional([FORMAT, *fields], record.optional)))
 
 
 _FIELDS = reader(tuple[bytes, int, bool, Natural, Natural, Natural, Natural])
@@ -284,10 +290,11 @@ _FIELDS = reader(tuple[bytes, int, bool, Natural, Natural, Natural, Natural])
 def _decoded(data: bytes) -> KeyValueTableRecord:
     known, *fields = unpack(data)
     check_format(known, FORMAT)
-    number, created, ready, *configuration = _FIELDS(fields)
+    plain, optional = without_optional(fields, 7)
+    number, created, ready, *configuration = _FIELDS(plain)
     if len(number) != 16:
         raise InvalidData(f"its id has {len(number)} bytes, not 16")
     try:
-        return KeyValueTableRecord(number, created, KeyValueTableConfiguration(*configuration), ready)
+        return KeyValueTableRecord(number, created, KeyValueTableConfiguration(*configuration), ready, optional)
     except ValueError as problem:
         raise InvalidData(str(problem)) from None

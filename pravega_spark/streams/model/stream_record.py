@@ -27,6 +27,7 @@ from chunkstore.decoding import (
     reader,
     unpack,
 )
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
@@ -168,6 +169,8 @@ class StreamRecord:
     """The generations whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
     values: StoredValueFormat | None = None
     """How events hold values, if their writers agreed on it."""
+    optional: OptionalFields = field(default_factory=dict)
+    """What newer versions added that this one need not know (W19)."""
     version: int = -1
 
     @property
@@ -212,7 +215,7 @@ class StreamRecord:
         fields |= {"epochs": list(_plain_epochs(self.epochs)), "scaling": astuple(self.scaling)}
         if self.retention is not None:
             fields["retention"] = astuple(self.retention)
-        for name in ("unknown", "values"):
+        for name in ("unknown", "values", OPTIONAL):
             if not fields[name]:
                 del fields[name]
         return bytes(msgpack.packb(fields))
@@ -319,6 +322,7 @@ _FIELDS: dict[str, Reader] = {
     "first_number": reader(Natural),
     "unknown": reader(tuple[str, ...]),
     "values": reader(StoredValueFormat),
+    OPTIONAL: read_optional,
 }
 """The stored fields, in the order in which they are stored, and how each is read."""
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgpack
 
 from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.optional_fields import NONE, OptionalFields, with_optional, without_optional
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.epochs import Comparison
 
@@ -68,10 +69,11 @@ class WriterMark(NamedTuple):
 
 class Marks(NamedTuple):
     """The marks of a stream by the ids of its writers, and the greatest time that any writer has noted; None: no time
-    was."""
+    was. optional: what newer versions added that this one need not know (W19)."""
 
     highest: int | None
     writers: Mapping[str, WriterMark]
+    optional: OptionalFields = NONE
 
 
 NO_MARKS = Marks(None, {})
@@ -93,15 +95,17 @@ _WATERMARKS = reader(list[tuple[int, int, bytes]])
 
 def encode_marks(marks: Marks) -> bytes:
     """The table entry's value."""
-    return bytes(msgpack.packb([FORMAT, marks.highest, {name: list(mark) for name, mark in marks.writers.items()}]))
+    writers = {name: list(mark) for name, mark in marks.writers.items()}
+    return bytes(msgpack.packb(with_optional([FORMAT, marks.highest, writers], marks.optional)))
 
 
 def decode_marks(data: bytes) -> Marks:
     """The inverse of `encode_marks`. Raises InvalidData."""
     known, *fields = unpack(data)
     check_format(known, FORMAT)
-    highest, writers = _MARKS(fields)
-    return Marks(highest, {writer: WriterMark(*mark) for writer, mark in writers.items()})
+    plain, optional = without_optional(fields, 2)
+    highest, writers = _MARKS(plain)
+    return Marks(highest, {writer: WriterMark(*mark) for writer, mark in writers.items()}, optional)
 
 
 def encode_watermarks(watermarks: Sequence[Watermark], scope: str, stream: str) -> bytes:

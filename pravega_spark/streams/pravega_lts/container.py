@@ -47,7 +47,7 @@ from pravega_spark.streams.pravega_lts.records import is_open, stream_record, tr
 from pravega_spark.streams.pravega_lts.segment_scan import SegmentScan, Sound, Tail, segment_of
 from pravega_spark.streams.pravega_lts.streams import OWN, PravegaStream, PravegaStreams
 from pravega_spark.streams.reading.rebuilt_index import CountedSegment, IndexCache, RebuiltIndex, key_of
-from pravega_spark.streams.scopes import encode_scope
+from pravega_spark.streams.scopes import ScopeRecord
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class PravegaContainer:
 
     def _value(self, table: str, key: str) -> bytes:
         if table == SCOPES:
-            return encode_scope(False)
+            return ScopeRecord(deleting=False).encode()
         if table == STREAMS:
             return self._record(key).encode()
         stream, _, number = key.rpartition("/")

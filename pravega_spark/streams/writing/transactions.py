@@ -20,6 +20,7 @@ import msgpack
 import numpy as np
 
 from chunkstore.decoding import Natural, check_format, reader, unpack
+from chunkstore.optional_fields import NONE, OptionalFields, with_optional, without_optional
 from engine.errors import (
     BadKeyVersion,
     BadOffset,
@@ -87,7 +88,8 @@ class TransactionRecord(NamedTuple):
     """The record of a transaction. Times in ms since the epoch; version: of the table entry.
 
     routing: the stream and its segments when it was begun. lease: ms for which a ping lasts. changed: when it was
-    begun, pinged, committed or aborted. longest: maximum ms for which it may be open.
+    begun, pinged, committed or aborted. longest: maximum ms for which it may be open. optional: what newer versions
+    added that this one need not know (W19).
     """
 
     routing: Routing
@@ -97,6 +99,7 @@ class TransactionRecord(NamedTuple):
     longest: int
     status: str = OPEN
     version: int = NOT_EXISTS
+    optional: OptionalFields = NONE
 
     @property
     def timeout(self) -> int:
@@ -112,7 +115,7 @@ class TransactionRecord(NamedTuple):
         return readable(
             "the record of a transaction",
             self,
-            lambda record: bytes(msgpack.packb([FORMAT, *record[:-1]])),
+            lambda record: bytes(msgpack.packb(with_optional([FORMAT, *record[:6]], record.optional))),
             lambda data: self._decoded(data, self.version),
         )
 
@@ -127,8 +130,9 @@ class TransactionRecord(NamedTuple):
     def _decoded(cls, data: bytes, version: int) -> TransactionRecord:
         known, *fields = unpack(data)
         check_format(known, FORMAT)
-        routing, created, lease, changed, longest, status = _RECORD(fields)
-        return cls(routing, created, lease, changed, longest, status, version)
+        plain, optional = without_optional(fields, 6)
+        routing, created, lease, changed, longest, status = _RECORD(plain)
+        return cls(routing, created, lease, changed, longest, status, version, optional)
 
 
 _RECORD = reader(tuple[Routing, int, Natural, int, Natural, Literal["open", "committed", "aborted"]])
