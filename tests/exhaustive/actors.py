@@ -89,6 +89,15 @@ def founder(process: Process, checkpoint: bool = False) -> None:
         log.write_checkpoint(log.head, log.state)
 
 
+def grower(process: Process, count: int = 2) -> None:
+    """Appends records, and makes a checkpoint that covers them."""
+    log = opened(process)
+    for number in range(count):
+        log.commit([record(process, number)])
+    log.commit([Checkpoint()])
+    log.write_checkpoint(log.head, log.state)
+
+
 def wait(process: Process) -> None:
     """Wait until the exploration begins, or the next step of what goes before it."""
     process.ask(Request(BARRIER, ("",)))

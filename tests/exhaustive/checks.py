@@ -70,10 +70,9 @@ class Checks:
             raise Violation(f"{_shown(again[0])} has two outcomes", label)
         counted = _counted(chain)
         for how, record, _ in outcomes:
-            if counted.get(record, 0) != 1 and how == "acknowledged":
-                raise Violation(f"{_shown(record)} was acknowledged, and is there {counted.get(record, 0)} times", label)
-            if counted.get(record, 0) and how == "refused":
-                raise Violation(f"{_shown(record)} was refused, and is there", label)
+            times = counted.get(record, 0)
+            if (how == "acknowledged" and times != 1) or (how == "refused" and times):
+                raise Violation(f"{_shown(record)} was {how}, and is there {times} times", label)
 
     def stored(self, storage: Storage, chain: Chain, time: int, label: str) -> None:
         """Check what is stored: whoever opens the log now has all of it."""
@@ -107,7 +106,7 @@ class Checks:
         said = position.facts
         if position.error:
             raise Violation(f"who opens the log now fails: {position.error}", label)
-        head = truth.decoded(chain[-1]).position.address
+        head = truth.decoded(chain[-1]).position.address if chain else -1
         if said[0] != ("opened", head, truth.digest_after(chain)):
             raise Violation(f"who opens the log now sees {said[0][1:]}, and {head} is its last frame", label)
         if appends and [fact[0] for fact in said] != ["opened", "sent", "acknowledged"]:

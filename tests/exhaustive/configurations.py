@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tests.exhaustive.actors import Script, committer, founder, pipeliner, reader, truncator
+from tests.exhaustive.actors import Script, committer, founder, grower, pipeliner, reader, truncator
 from tests.exhaustive.explorer import Configuration, Left
 
 FOUNDED: Mapping[str, Script] = {"founder": founder}
-CHECKPOINTED: Mapping[str, Script] = {"founder": partial(founder, checkpoint=True)}
 
 
 def _writers(count: int, script: Script = committer) -> dict[str, Script]:
@@ -25,37 +24,38 @@ def _configuration(name: str, about: str, processes: Mapping[str, Script], **bou
     return Configuration(name, about, processes, before=before, **bounds)  # type: ignore[arg-type]
 
 
-QUEUE = partial(committer, company=True, reads=True)
-PIPELINES = {f"pipeline {number}": pipeliner for number in (1, 2)}
-ASLEEP = ["founder", "zombie", 5]
-"""A process opened the log, and has been stopped since; the checkpoint is older than the grace period."""
+QUEUE = partial(committer, company=True)
+PIPELINES: Mapping[str, Script] = {f"pipeline {number}": pipeliner for number in (1, 2)}
+
+GROWN: Mapping[str, Script] = {**FOUNDED, "zombie": committer, "grower": grower}
+ASLEEP = ("founder", "zombie", "grower", 5)
+"""A process has opened the log and was stopped. Behind it the log goes on. By now a checkpoint that covers what the
+process would read next is older than the grace period."""
+
+LATE = "a request has no answer, and takes effect at any later moment or never"
 
 CONFIGURATIONS = [
     _configuration(
         "races",
-        "3 writers, each of which appends a record; a request has no answer, and takes effect at any later moment or never",
+        f"3 writers, each of which appends a record; {LATE}; a process is killed",
         {**FOUNDED, **_writers(3)},
-        left=Left(late=1),
+        left=Left(late=1, killed=1),
     ),
     _configuration(
         "settled",
         "2 writers that settle unknown outcomes by the same bytes; a request has no answer, another one arrives twice",
         {**FOUNDED, **_writers(2, partial(committer, timeout=1.0))},
-        left=Left(late=1, doubled=1),
+        left=Left(late=1, lost=1, doubled=1),
     ),
     _configuration(
         "queue",
         "2 combiners: processes that know of each other, append 2 records each, and hand them to each other",
-        {**FOUNDED, **_combiners(2, partial(committer, company=True, appends=2))},
+        {**FOUNDED, **_combiners(2, partial(QUEUE, appends=2))},
     ),
     _configuration(
         "queue-losses",
-        "a maker and an owner; a request has no answer, and takes effect at any later moment or never",
-        {
-            **FOUNDED,
-            "maker": partial(committer, company=True, appends=2),
-            "owner": partial(committer, company=True, reads=True),
-        },
+        f"a maker that appends 2 records, and an owner that appends 1; {LATE}",
+        {**FOUNDED, "maker": partial(QUEUE, appends=2), "owner": partial(QUEUE, reads=True)},
         left=Left(late=1),
     ),
     _configuration(
@@ -65,34 +65,38 @@ CONFIGURATIONS = [
     ),
     _configuration(
         "sleepers",
-        "a process that was stopped for longer than the grace period, a writer, a truncator, and a reader that opens the log",
-        {
-            **CHECKPOINTED,
-            "zombie": committer,
-            "writer": committer,
-            "truncator": truncator,
-            "reader": partial(reader, looks=1, late=True),
-        },
+        f"a process that was stopped for long, a writer, a truncator, and a reader that opens the log; {LATE}",
+        {**GROWN, "writer": committer, "truncator": truncator, "reader": partial(reader, looks=1, late=True)},
         before=[*ASLEEP, "writer", "truncator", "reader"],
+        left=Left(late=1),
+    ),
+    _configuration(
+        "stops",
+        "a writer that may be stopped at any request, with its clocks or without, and a truncator behind its back",
+        {**FOUNDED, "writer": committer, "grower": partial(grower, count=1), "truncator": truncator},
+        before=["founder", "writer", "grower", "truncator"],
+        left=Left(passing=1),
+        spans=(2, 4),
+        frozen=["writer"],
     ),
     _configuration(
         "clocks",
-        "a writer that may be stopped at any request, and a truncator that makes a checkpoint and deletes what it covers",
+        "a writer and a truncator that makes a checkpoint first, each of which may be stopped at any request",
         {**FOUNDED, "writer": committer, "truncator": partial(truncator, checkpoint=True)},
         left=Left(passing=2),
+        quick=False,
     ),
     _configuration(
         "everyone",
-        "3 writers, 2 combiners, a truncator, a reader and a zombie",
+        "3 writers, 2 combiners, a truncator, a reader and a zombie; a process is interrupted twice",
         {
-            **CHECKPOINTED,
-            "zombie": committer,
+            **GROWN,
             **_writers(3),
-            **_combiners(2, partial(committer, company=True)),
+            **_combiners(2, QUEUE),
             "truncator": truncator,
             "reader": partial(reader, looks=1),
         },
         before=[*ASLEEP, *_writers(3), *_combiners(2, QUEUE), "truncator", "reader"],
-        quick=False,
+        left=Left(switches=2),
     ),
 ]

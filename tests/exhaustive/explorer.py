@@ -22,26 +22,47 @@ not assumed: a deletion there is a violation.
 from __future__ import annotations
 
 import time as clocks
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from engine.logs.log import address_of
 from tests.exhaustive import truth
 from tests.exhaustive.actors import BARRIER, GRACE, MARK, Script
-from tests.exhaustive.checks import Checks, Violation
+from tests.exhaustive.checks import Checks, Said, Violation
 from tests.exhaustive.process import MAIN, Heard, History, Position, determined, run
 from tests.exhaustive.storage import UNIT, WRITES, Answer, Request, Storage, effect, joined, parts_of
 from tests.exhaustive.truth import CHECKPOINTS, FRAMES, Chain
 
+Value = TypeVar("Value", bound=Hashable)
+
 UNAVAILABLE = Answer(None, "unavailable")
+
+
+class Numbers(Generic[Value]):
+    """Gives equal values one number, so that states are compared by numbers."""
+
+    def __init__(self) -> None:
+        self._values: list[Value] = []
+        self._numbers: dict[Value, int] = {}
+
+    def __getitem__(self, number: int) -> Value:
+        return self._values[number]
+
+    def of(self, value: Value) -> int:
+        """The number of a value."""
+        number = self._numbers.setdefault(value, len(self._values))
+        if number == len(self._values):
+            self._values.append(value)
+        return number
 
 
 class Left(NamedTuple):
     """Misfortunes that a history may meet.
 
     lost: requests that fail, and never take effect. late: that fail, and take effect at any later moment, or never.
-    doubled: that take effect once more. killed: processes. passing: how often time passes.
+    doubled: that take effect once more. killed: processes. passing: how often time passes. switches: how often a
+    process is interrupted by a step of another one, apart from steps that are explored alone; -1: any number of times.
     """
 
     lost: int = 0
@@ -49,6 +70,7 @@ class Left(NamedTuple):
     doubled: int = 0
     killed: int = 0
     passing: int = 0
+    switches: int = -1
 
 
 @dataclass(frozen=True)
@@ -74,45 +96,55 @@ class Configuration:
     quick: bool = True
 
 
+class Wait(NamedTuple):
+    """A request that a process waits for, and the parts of it, each with its number."""
+
+    slot: int
+    request: Request
+    parts: tuple[int, ...]
+
+
 class Node:
-    """A process after a history. said: what became of its records so far: acknowledged, unknown, refused."""
+    """A process after a history. said: what became of its records so far: acknowledged, unknown, refused. children: by
+    slot and answer, and by the time when it is heard."""
 
-    __slots__ = ("children", "history", "position", "process", "said")
+    __slots__ = ("children", "history", "position", "process", "said", "waits")
 
-    def __init__(self, process: int, history: History, position: Position, said: tuple[tuple[str, bytes, int], ...]):
+    def __init__(self, process: int, history: History, position: Position, said: Said, waits: Sequence[Wait]) -> None:
         self.process = process
         self.history = history
         self.position = position
         self.said = said
-        self.children: dict[Heard, int] = {}
+        self.waits = tuple(waits)
+        self.children: dict[tuple[int, int, int], int] = {}
 
 
 class Pending(NamedTuple):
-    """A request of a process of which something has happened. answers: to its parts, None for those that are on their
-    way. heard: when its last part took effect, if its sender was stopped then."""
+    """A request of a process of which something has happened. answers: the numbers of those to its parts, -1 for those
+    that are on their way. since: when its last part took effect, if its sender was stopped then; -1 if not."""
 
     slot: int
-    answers: tuple[Answer | None, ...]
-    since: int | None = None
+    answers: tuple[int, ...]
+    since: int = -1
 
 
 class State(NamedTuple):
-    """A state. nodes: where the processes are. lags: units of time for which each one's host was stopped. network:
-    requests that are on their way, whose senders were told that they failed."""
+    """A state. storage, chain: their numbers. nodes: where the processes are. lags: units of time for which each one's
+    host was stopped. network: requests that are on their way, whose senders were told that they failed. last: the
+    process that made the last step, if switches are counted."""
 
-    storage: Storage
-    chain: Chain
+    storage: int
+    chain: int
     time: int
     nodes: tuple[int, ...]
     pending: tuple[tuple[Pending, ...], ...]
     lags: tuple[int, ...]
-    network: tuple[Request, ...]
+    network: tuple[int, ...]
     left: Left
+    last: int = -1
 
 
 Step = tuple[str, State]
-
-_KILLED = Heard(-1, Answer(), 0)
 
 
 @dataclass
@@ -149,7 +181,12 @@ class Explorer:
         self._scripts = list(configuration.processes.values())
         self._frozen = [self._names.index(name) for name in configuration.frozen]
         self._nodes: list[Node] = []
-        self._deletes = True
+        self._storages: Numbers[Storage] = Numbers()
+        self._chains: Numbers[Chain] = Numbers()
+        self._requests: Numbers[Request] = Numbers()
+        self._answers: Numbers[Answer] = Numbers()
+        self._effects: dict[tuple[int, int, int, int], tuple[int, int, int]] = {}
+        self._bounds: dict[tuple[int, int], tuple[int, frozenset[str]]] = {}
         self.checks = Checks(self._names)
 
     # --- exploring -------------------------------------------------------------------------------------------------
@@ -182,7 +219,7 @@ class Explorer:
                     found.transitions += steps
                     if all(self._nodes[node].position.ended for node in state.nodes):
                         found.ends += 1
-                        self.checks.end(state.storage, state.chain, state.time)
+                        self.checks.end(self._storages[state.storage], self._chains[state.chain], state.time)
                     if not steps:
                         found.paths += paths
                 layer = following
@@ -207,7 +244,8 @@ class Explorer:
         """The state in which the exploration begins."""
         nodes = tuple(self._node(process, (), ()) for process in range(len(self._names)))
         nothing: tuple[tuple[Pending, ...], ...] = ((),) * len(nodes)
-        state = State((), (), 0, nodes, nothing, (0,) * len(nodes), (), self._configuration.left)
+        start = self._storages.of(()), self._chains.of(())
+        state = State(*start, 0, nodes, nothing, (0,) * len(nodes), (), self._configuration.left)
         for each in self._configuration.before:
             if isinstance(each, int):
                 state = state._replace(time=state.time + each)
@@ -216,20 +254,22 @@ class Explorer:
             if self._waits_at_barrier(state, process):
                 state = self._heard(state, process, MAIN, Answer(), "")
             while not self._nodes[state.nodes[process]].position.ended and not self._waits_at_barrier(state, process):
-                slot, request = self._nodes[state.nodes[process]].position.waits[0]
-                state = self._ordinary(state, process, slot, request)
+                state = self._ordinary(state, process, self._nodes[state.nodes[process]].waits[0])
         return state
 
     def _waits_at_barrier(self, state: State, process: int) -> bool:
-        waits = self._nodes[state.nodes[process]].position.waits
-        return bool(waits) and waits[0][1].verb == BARRIER
+        waits = self._nodes[state.nodes[process]].waits
+        return bool(waits) and waits[0].request.verb == BARRIER
 
-    def _ordinary(self, state: State, process: int, slot: int, request: Request) -> State:
+    def _ordinary(self, state: State, process: int, wait: Wait) -> State:
         """Carry out a request, and continue."""
-        if request.verb == MARK:
-            return self._heard(state, process, slot, Answer(self._mark(state)), "")
-        state, answer = self._carried_out(state, request, "")
-        return self._heard(state, process, slot, answer, "")
+        if wait.request.verb == MARK:
+            return self._heard(state, process, wait.slot, Answer(self._mark(state)), "")
+        answers = []
+        for part in wait.parts:
+            state, answer = self._carried_out(state, part, "")
+            answers.append(answer)
+        return self._heard(state, process, wait.slot, self._joined(wait, answers), "")
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -239,15 +279,27 @@ class Explorer:
             yield from self._steps_of(state, alone)
             return
         for process in range(len(self._names)):
-            yield from self._steps_of(state, process)
+            switched = self._switched(state, process)
+            if switched is not None:
+                yield from self._steps_of(switched, process)
         for place, request in enumerate(state.network):
             if place and state.network[place - 1] == request:
                 continue
-            label = f"{request} arrives late"
+            label = f"{self._requests[request]} arrives late"
             after, _ = self._carried_out(state, request, label)
             yield label, after._replace(network=state.network[:place] + state.network[place + 1 :])
         if state.left.passing and not all(self._nodes[node].position.ended for node in state.nodes):
             yield from self._time_passes(state)
+
+    def _switched(self, state: State, process: int) -> State | None:
+        """The state in which a process goes on; None if another one may not be interrupted."""
+        if state.left.switches < 0 or state.last == process:
+            return state
+        if state.last < 0 or self._nodes[state.nodes[state.last]].position.ended:
+            return state._replace(last=process)
+        if not state.left.switches:
+            return None
+        return state._replace(last=process, left=state.left._replace(switches=state.left.switches - 1))
 
     def _time_passes(self, state: State) -> Iterator[Step]:
         left = state.left._replace(passing=state.left.passing - 1)
@@ -261,51 +313,43 @@ class Explorer:
                     yield label, after._replace(lags=lags)
 
     def _steps_of(self, state: State, process: int) -> Iterator[Step]:
-        position = self._nodes[state.nodes[process]].position
-        if position.ended:
+        node = self._nodes[state.nodes[process]]
+        if node.position.ended:
             return
         pending = {each.slot: each for each in state.pending[process]}
-        for slot, request in position.waits:
-            yield from self._steps_with(state, process, slot, request, pending.get(slot))
+        for wait in node.waits:
+            yield from self._steps_with(state, process, wait, pending.get(wait.slot))
         if state.left.killed:
             label = f"{self._names[process]} is killed"
-            under_way = tuple(
-                part
-                for slot, request in position.waits
-                if request.verb in WRITES and (slot not in pending or pending[slot].since is None)
-                for part in self._left_of(request, pending.get(slot))
-            )
+            writes = [wait for wait in node.waits if wait.request.verb in WRITES]
+            under_way = [part for wait in writes for part in self._left_of(wait, pending.get(wait.slot))]
             left = state.left._replace(killed=state.left.killed - 1)
             after = self._on_their_way(state, under_way)._replace(left=left)
             yield label, self._heard(after, process, -1, Answer(), label)
 
-    def _steps_with(
-        self, state: State, process: int, slot: int, request: Request, pending: Pending | None
-    ) -> Iterator[Step]:
+    def _steps_with(self, state: State, process: int, wait: Wait, pending: Pending | None) -> Iterator[Step]:
         """What may become of a request."""
-        name, left = self._names[process], state.left
+        name, left, request, slot = self._names[process], state.left, wait.request, wait.slot
         if request.verb in (BARRIER, MARK):
             label = f"{name}: {'begins' if request.verb == BARRIER else 'looks at what is acknowledged'}"
             answer = Answer(self._mark(state) if request.verb == MARK else None)
             yield label, self._heard(state, process, slot, answer, label)
             return
-        if pending is not None and pending.since is not None:
+        if pending is not None and pending.since >= 0:
             if state.time > pending.since:
                 label = f"{name}: continues after {request}"
-                answer = joined(request, tuple(each for each in pending.answers if each is not None))
-                yield label, self._heard(state, process, slot, answer, label)
+                yield label, self._heard(state, process, slot, self._joined(wait, pending.answers), label)
             return
-        parts = parts_of(request, self._configuration.split_reads)
-        answers: tuple[Answer | None, ...] = pending.answers if pending is not None else (None,) * len(parts)
-        for place, part in enumerate(parts):
-            if answers[place] is None:
-                label = f"{name}: {part}"
+        answers = pending.answers if pending is not None else (-1,) * len(wait.parts)
+        for place, part in enumerate(wait.parts):
+            if answers[place] < 0:
+                label = f"{name}: {self._requests[part]}"
                 after, answer = self._carried_out(state, part, label)
                 had = (*answers[:place], answer, *answers[place + 1 :])
-                if None in had:
+                if -1 in had:
                     yield label, self._noted(after, process, Pending(slot, had))
                     continue
-                whole = joined(request, tuple(each for each in had if each is not None))
+                whole = self._joined(wait, had)
                 yield label, self._heard(after, process, slot, whole, label)
                 if left.passing:
                     yield f"{label}, and is stopped", self._noted(after, process, Pending(slot, had, state.time))
@@ -320,47 +364,66 @@ class Explorer:
         if left.late and request.verb in WRITES:
             label = f"{name}: {request} has no answer"
             fewer = state._replace(left=left._replace(late=left.late - 1))
-            late = self._on_their_way(fewer, self._left_of(request, pending))
+            late = self._on_their_way(fewer, self._left_of(wait, pending))
             yield label, self._heard(late, process, slot, UNAVAILABLE, label)
 
-    def _left_of(self, request: Request, pending: Pending | None) -> tuple[Request, ...]:
+    @staticmethod
+    def _left_of(wait: Wait, pending: Pending | None) -> tuple[int, ...]:
         """The parts of a request that have not taken effect."""
-        parts = parts_of(request, self._configuration.split_reads)
         if pending is None:
-            return parts
-        return tuple(part for part, answer in zip(parts, pending.answers, strict=True) if answer is None)
+            return wait.parts
+        return tuple(part for part, answer in zip(wait.parts, pending.answers, strict=True) if answer < 0)
+
+    def _joined(self, wait: Wait, answers: Sequence[int]) -> Answer:
+        return joined(wait.request, tuple(self._answers[each] for each in answers))
 
     # --- their effects ---------------------------------------------------------------------------------------------
 
-    def _carried_out(self, state: State, request: Request, label: str) -> tuple[State, Answer]:
-        if request.verb == "delete":
-            self._check_deletion(state, request, label)
-        storage, answer = effect(state.storage, request, state.time)
-        if storage is state.storage or storage == state.storage:
+    def _carried_out(self, state: State, request: int, label: str) -> tuple[State, int]:
+        """The state after a request, and the number of the answer."""
+        key = (state.storage, state.chain, request, state.time)
+        known = self._effects.get(key)
+        if known is None:
+            known = self._effects[key] = self._effect(state, self._requests[request], label)
+        storage, chain, answer = known
+        if storage == state.storage:
             return state, answer
-        chain = state.chain
-        if request.verb == "put_if_absent" and request.paths[0].startswith(FRAMES):
-            chain = truth.grown(chain, storage)
         state = state._replace(storage=storage, chain=chain)
-        self.checks.stored(storage, chain, state.time, label)
+        if chain != key[1]:
+            self.checks.outcomes([self._nodes[each].said for each in state.nodes], self._chains[chain], label)
         return state, answer
 
+    def _effect(self, state: State, request: Request, label: str) -> tuple[int, int, int]:
+        if request.verb == "delete":
+            self._check_deletion(state, request, label)
+        storage, answer = effect(self._storages[state.storage], request, state.time)
+        chain = self._chains[state.chain]
+        if request.verb == "put_if_absent" and request.paths[0].startswith(FRAMES):
+            chain = truth.grown(chain, storage)
+        number = self._storages.of(storage)
+        if number != state.storage:
+            self.checks.stored(storage, chain, state.time, label)
+        return number, self._chains.of(chain), self._answers.of(answer)
+
     def _heard(self, state: State, process: int, slot: int, answer: Answer, label: str) -> State:
-        """The state after a process has heard an answer."""
-        number = state.nodes[process]
-        heard = Heard(slot, answer, state.time - state.lags[process])
-        node = self._nodes[number].children.get(heard)
+        """The state after a process has heard an answer. slot: -1 if it is killed."""
+        number, now = state.nodes[process], state.time - state.lags[process]
+        key = (slot, self._answers.of(answer), now)
+        node = self._nodes[number].children.get(key)
         if node is None:
             before = self._nodes[number]
-            node = self._node(process, (*before.history, heard), before.said)
-            before.children[heard] = node
+            node = self._node(process, (*before.history, Heard(slot, answer, now)), before.said)
+            before.children[key] = node
         nodes = (*state.nodes[:process], node, *state.nodes[process + 1 :])
-        kept = () if slot < 0 else tuple(each for each in state.pending[process] if each.slot != slot)
-        pending = (*state.pending[:process], kept, *state.pending[process + 1 :])
+        pending = state.pending
+        if pending[process]:
+            kept = () if slot < 0 else tuple(each for each in pending[process] if each.slot != slot)
+            pending = (*pending[:process], kept, *pending[process + 1 :])
         state = state._replace(nodes=nodes, pending=pending)
         position = self._nodes[node].position
-        self.checks.said(process, position, state.chain, label)
-        self.checks.outcomes([self._nodes[each].said for each in nodes], state.chain, label)
+        if position.facts or position.error:
+            self.checks.said(process, position, self._chains[state.chain], label)
+            self.checks.outcomes([self._nodes[each].said for each in nodes], self._chains[state.chain], label)
         return state
 
     def _node(self, process: int, history: History, said: tuple[tuple[str, bytes, int], ...]) -> int:
@@ -368,8 +431,12 @@ class Explorer:
             position = Position((), (), True, "")
         else:
             position = run(self._names[process], self._scripts[process], history)
-        self._nodes.append(Node(process, history, position, self.checks.kept(said, position)))
+        waits = [Wait(slot, request, self._parts(request)) for slot, request in position.waits]
+        self._nodes.append(Node(process, history, position, self.checks.kept(said, position), waits))
         return len(self._nodes) - 1
+
+    def _parts(self, request: Request) -> tuple[int, ...]:
+        return tuple(map(self._requests.of, parts_of(request, self._configuration.split_reads)))
 
     @staticmethod
     def _noted(state: State, process: int, pending: Pending) -> State:
@@ -378,7 +445,7 @@ class Explorer:
         return state._replace(pending=(*state.pending[:process], mine, *state.pending[process + 1 :]))
 
     @staticmethod
-    def _on_their_way(state: State, requests: Sequence[Request]) -> State:
+    def _on_their_way(state: State, requests: Sequence[int]) -> State:
         return state._replace(network=tuple(sorted([*state.network, *requests])))
 
     def _mark(self, state: State) -> int:
@@ -387,32 +454,38 @@ class Explorer:
 
     # --- what may be deleted, and the reduction --------------------------------------------------------------------
 
-    @staticmethod
-    def _deletable(state: State) -> int:
-        """The frames before this address may be deleted, and no others as long as no time passes (W7)."""
-        old = [path for path, _, made in state.storage if path.startswith(CHECKPOINTS) and _is_old(made, state.time)]
-        return max(map(address_of, old), default=0)
+    def _bound(self, state: State) -> tuple[int, frozenset[str]]:
+        """The address before which frames may be deleted, and no others as long as no time passes (W7); and the frames
+        from there on."""
+        key = (state.storage, state.time)
+        if key not in self._bounds:
+            storage = self._storages[state.storage]
+            old = [path for path, _, made in storage if path.startswith(CHECKPOINTS) and _is_old(made, state.time)]
+            bound = max(map(address_of, old), default=0)
+            stays = [path for path, *_ in storage if path.startswith(FRAMES) and address_of(path) >= bound]
+            self._bounds[key] = bound, frozenset(stays)
+        return self._bounds[key]
 
     def _check_deletion(self, state: State, request: Request, label: str) -> None:
         for path in request.paths:
-            if path.startswith(FRAMES) and address_of(path) >= self._deletable(state):
+            if path.startswith(FRAMES) and address_of(path) >= self._bound(state)[0]:
                 raise Violation(f"a frame is deleted that no old checkpoint covers: {path}", label)
 
     def _alone(self, state: State) -> int | None:
         """A process whose steps are the only ones to explore; see the reduction."""
-        bound = self._deletable(state)
-        there = {path for path, *_ in state.storage if path.startswith(FRAMES) and address_of(path) >= bound}
+        _, stays = self._bound(state)
         for process, node in enumerate(state.nodes):
-            waits = self._nodes[node].position.waits
+            waits = self._nodes[node].waits
             if len(waits) != 1 or state.pending[process]:
                 continue
-            request = waits[0][1]
-            if request.verb == BARRIER:
-                return process
-            fixed = request.verb in ("read", "read_ranges", "stat", "put_if_absent")
-            if fixed and all(path in there for path in request.paths):
+            request = waits[0].request
+            if request.verb == BARRIER or (request.verb in _FIXED and stays.issuperset(request.paths)):
                 return process
         return None
+
+
+_FIXED = frozenset({"read", "read_ranges", "stat", "put_if_absent"})
+"""Verbs whose answer is always the same while the object is there."""
 
 
 def _is_old(made: int, now: int) -> bool:

@@ -1,7 +1,7 @@
 """What is true of a log, whatever processes believe: which frames are live, and what state they make.
 
 The chain is the live frames in their order (W1), noted at the moment when each is made: later some of them are deleted.
-A frame is decoded, and applied, by the product's own code.
+A frame is decoded, and what it says is applied, by the product's own code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from engine.logs import frames
-from engine.logs.frames import START, Frame
+from engine.logs.frames import START, Frame, Kind, Position
 from engine.logs.log import address_of, checkpoints_folder, frames_folder
 from engine.logs.replay import apply_frame
 from engine.state.operations import UpdateAttributes, decode_transactions
@@ -43,10 +43,17 @@ def grown(chain: Chain, storage: Storage) -> Chain:
     head = decoded(chain[-1]).position if chain else START
     address = head.address + 1
     while address in there:
-        if decoded(there[address]).follows(head):
+        if _is_live(decoded(there[address]), head):
             chain, head = (*chain, there[address]), decoded(there[address]).position
         address += 1
     return chain
+
+
+def _is_live(frame: Frame, head: Position) -> bool:
+    """W1, said once more: a product that takes void frames for live ones would agree with itself."""
+    own, named = frame.position, frame.predecessor
+    follows = (named.address, named.writer, named.seal) == (head.address, head.writer, head.seal)
+    return follows and frame.kind is not Kind.BELL and own.epoch == head.epoch + (own.writer != head.writer)
 
 
 @lru_cache(1 << 16)
@@ -67,7 +74,7 @@ def state_after(chain: Chain) -> State:
 
 def digest(state: State) -> Digest:
     """What is compared of a state."""
-    segment = state.segments[SEGMENT] if SEGMENT in state.segments else None
+    segment = state.segments.get(SEGMENT)
     attributes: Any = segment.attributes if segment is not None else {}
     return state.sequence, tuple(sorted(attributes.items()))
 
