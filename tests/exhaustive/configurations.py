@@ -32,6 +32,17 @@ ASLEEP = ("founder", "zombie", "grower", 5)
 """A process has opened the log and was stopped. Behind it the log goes on. By now a checkpoint that covers what the
 process would read next is older than the grace period."""
 
+MAINTAINED: Mapping[str, Script] = {
+    **FOUNDED,
+    "grower": grower,
+    "later": partial(grower, count=1),
+    "truncator 1": truncator,
+    "truncator 2": truncator,
+    "reader": partial(reader, looks=1, late=True),
+}
+MAINTAINED_BEFORE = ("founder", "grower", 2, "later", 5, "truncator 1", "truncator 2", "reader")
+"""There are two checkpoints, both of them older than the grace period."""
+
 LATE = "a request has no answer, and takes effect at any later moment or never"
 
 CONFIGURATIONS = [
@@ -59,6 +70,12 @@ CONFIGURATIONS = [
         left=Left(late=1),
     ),
     _configuration(
+        "queue-served",
+        "a maker that appends 3 records and closes the log, and an owner that appends 1",
+        {**FOUNDED, "maker": partial(QUEUE, appends=3, close=True), "owner": partial(QUEUE, reads=True)},
+        quick=False,
+    ),
+    _configuration(
         "pipelines",
         "2 writers with 2 frames in flight each, whose requests take effect in any order, and a reader",
         {**FOUNDED, **PIPELINES, "reader": partial(reader, looks=1)},
@@ -80,6 +97,20 @@ CONFIGURATIONS = [
         frozen=["writer"],
     ),
     _configuration(
+        "maintenance",
+        "2 truncators that delete the same, and a reader that opens the log",
+        MAINTAINED,
+        before=list(MAINTAINED_BEFORE),
+    ),
+    _configuration(
+        "maintenance-killed",
+        "2 truncators, of which one makes a checkpoint first, and a reader that opens the log; one of them is killed",
+        {**MAINTAINED, "truncator 2": partial(truncator, checkpoint=True)},
+        before=list(MAINTAINED_BEFORE),
+        left=Left(killed=1),
+        quick=False,
+    ),
+    _configuration(
         "clocks",
         "a writer and a truncator that makes a checkpoint first, each of which may be stopped at any request",
         {**FOUNDED, "writer": committer, "truncator": partial(truncator, checkpoint=True)},
@@ -88,7 +119,7 @@ CONFIGURATIONS = [
     ),
     _configuration(
         "everyone",
-        "3 writers, 2 combiners, a truncator, a reader and a zombie; a process is interrupted twice",
+        "3 writers, 2 combiners, a truncator, a reader and a zombie; a process is interrupted once",
         {
             **GROWN,
             **_writers(3),
@@ -97,6 +128,6 @@ CONFIGURATIONS = [
             "reader": partial(reader, looks=1),
         },
         before=[*ASLEEP, *_writers(3), *_combiners(2, QUEUE), "truncator", "reader"],
-        left=Left(switches=2),
+        left=Left(switches=1),
     ),
 ]

@@ -1,0 +1,136 @@
+"""The quick configurations hold, and a product that is broken does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from chunkstore import Outcome
+from engine.logs.frame_sender import FrameSender
+from engine.logs.frame_settler import FrameSettler
+from engine.logs.frames import Frame
+from engine.logs.inbox import Inbox
+from engine.logs.log import Log, Put, address_of, frame_path
+from engine.logs.outbox import Outbox
+from tests.exhaustive import actors
+from tests.exhaustive.configurations import CONFIGURATIONS
+from tests.exhaustive.explorer import Configuration, Explorer, Found, Left
+
+KNOWN = {each.name: each for each in CONFIGURATIONS}
+QUICK = [each for each in CONFIGURATIONS if each.quick]
+
+
+def explored(configuration: Configuration, most: int = 1 << 62) -> Found:
+    return Explorer(configuration).explore(most)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("configuration", QUICK, ids=[each.name for each in QUICK])
+def test_all_orders_within_the_bounds_keep_the_promises(configuration: Configuration) -> None:
+    found = explored(configuration)
+    assert not found.problem, "\n".join([found.problem, *found.trace])
+    assert found.complete and found.ends
+
+
+def test_the_same_states_are_found_again() -> None:
+    first, second = explored(KNOWN["sleepers"]), explored(KNOWN["sleepers"])
+    assert (first.states, first.transitions, first.paths) == (second.states, second.transitions, second.paths)
+
+
+def test_the_reduction_leaves_out_orders_and_no_endings(monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = replace(KNOWN["races"], left=Left(late=1))
+    reduced = explored(configuration)
+    monkeypatch.setattr("tests.exhaustive.explorer._FIXED", frozenset())
+    whole = explored(configuration)
+    assert whole.ends == reduced.ends
+    assert whole.states > reduced.states
+
+
+def test_an_exploration_that_is_cut_says_so() -> None:
+    found = explored(KNOWN["races"], 10)
+    assert not found.complete and not found.problem
+
+
+# --- a broken product
+
+
+def overwrite(log: Log, address: int, data: Any) -> Put:
+    log.store.put(frame_path(log.container, address), data)
+    return Put(Outcome.MINE, None)
+
+
+def retry_what_is_unknown(settler: FrameSettler, flights: Any, cause: Exception) -> None:
+    context = vars(settler)["_context"]
+    context.queue.retry([each for flight in flights for each in flight.body.transactions()])
+
+
+def take_for_any_epoch(sender: FrameSender, epoch: int) -> list[Any]:
+    queue = vars(sender)["_context"].queue
+    return [each for each in queue.take(sender.max_transactions) if each.outcome is None]
+
+
+def one_too_far(*arguments: Any) -> int:
+    def later(path: str) -> int:
+        return address_of(path) - ("/wal/" in path)
+
+    with mock.patch("engine.logs.truncation.address_of", later):
+        return TRUNCATE(*arguments)
+
+
+def without_grace(store: Any, container: int, refresh: Any, grace: float, now: float, covered: int) -> int:
+    return TRUNCATE(store, container, refresh, -1.0, now, covered)
+
+
+TRUNCATE, READ = actors.truncate_log, Outbox.read
+
+
+def void_at_once(outbox: Outbox, epoch: int, carried: Any, round_trip: float) -> Any:
+    outcomes = READ(outbox, epoch, carried, round_trip)
+    if outbox.waiting:
+        outcomes.void.extend(outbox.forget())
+    return outcomes
+
+
+def same_address(frame: Frame, head: Any) -> bool:
+    return bool(frame.predecessor.address == head.address)
+
+
+BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
+    "a frame overwrites another one": ("races", lambda: mock.patch.object(Log, "_put", overwrite)),
+    "acknowledged before the storage answers": (
+        "pipelines",
+        lambda: mock.patch.object(Log, "_outcome", return_value=Put(Outcome.MINE, None)),
+    ),
+    "void frames are live": ("pipelines", lambda: mock.patch.object(Frame, "follows", return_value=True)),
+    "the predecessor's writer does not matter": ("pipelines", lambda: mock.patch.object(Frame, "names", same_address)),
+    "an unknown outcome is retried elsewhere": (
+        "races",
+        lambda: mock.patch.object(FrameSettler, "_report_unknown", retry_what_is_unknown),
+    ),
+    "a sleeper believes what it made": ("sleepers", lambda: mock.patch.object(Log, "_trust", return_value=None)),
+    "truncated one frame too far": ("sleepers", lambda: mock.patch.object(actors, "truncate_log", one_too_far)),
+    "no grace period": ("stops", lambda: mock.patch.object(actors, "truncate_log", without_grace)),
+    "a maker carries for another epoch": (
+        "queue-losses",
+        lambda: mock.patch.object(FrameSender, "_take", take_for_any_epoch),
+    ),
+    "a maker carries twice": ("queue-served", lambda: mock.patch.object(Inbox, "_is_new", return_value=True)),
+    "an owner takes a submission for void too early": (
+        "queue-served",
+        lambda: mock.patch.object(Outbox, "read", void_at_once),
+    ),
+}
+"""Ways to break the product, and the configuration that finds each."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_promise_is_found(broken: str) -> None:
+    name, breaking = BROKEN[broken]
+    with breaking():
+        found = explored(KNOWN[name])
+    assert found.problem and found.trace
