@@ -43,6 +43,15 @@ MAINTAINED: Mapping[str, Script] = {
 MAINTAINED_BEFORE = ("founder", "grower", 2, "later", 5, "truncator 1", "truncator 2", "reader")
 """There are two checkpoints, both of them older than the grace period."""
 
+EVERYONE: Mapping[str, Script] = {
+    **GROWN,
+    **_writers(3),
+    **_combiners(2, QUEUE),
+    "truncator": truncator,
+    "reader": partial(reader, looks=1),
+}
+EVERYONE_BEFORE = (*ASLEEP, *(name for name in EVERYONE if name not in ASLEEP))
+
 LATE = "a request has no answer, and takes effect at any later moment or never"
 
 CONFIGURATIONS = [
@@ -118,16 +127,19 @@ CONFIGURATIONS = [
         quick=False,
     ),
     _configuration(
+        "turns",
+        "3 writers, 2 combiners, a truncator, a reader and a zombie, each of which is interrupted by no other one",
+        EVERYONE,
+        before=list(EVERYONE_BEFORE),
+        left=Left(switches=0),
+        quick=False,
+    ),
+    _configuration(
         "everyone",
         "3 writers, 2 combiners, a truncator, a reader and a zombie; a process is interrupted once",
-        {
-            **GROWN,
-            **_writers(3),
-            **_combiners(2, QUEUE),
-            "truncator": truncator,
-            "reader": partial(reader, looks=1),
-        },
-        before=[*ASLEEP, *_writers(3), *_combiners(2, QUEUE), "truncator", "reader"],
+        EVERYONE,
+        before=list(EVERYONE_BEFORE),
         left=Left(switches=1),
+        quick=False,
     ),
 ]
