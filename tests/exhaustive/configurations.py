@@ -106,6 +106,12 @@ CONFIGURATIONS = [
         frozen=["writer"],
     ),
     _configuration(
+        "fenced",
+        f"a process that claimed the log and appends 2 records, and a writer that takes it from it; {LATE}",
+        {**FOUNDED, "holder": partial(committer, exclusive=True, appends=2), "writer": committer},
+        left=Left(late=1, killed=1),
+    ),
+    _configuration(
         "maintenance",
         "2 truncators that delete the same, and a reader that opens the log",
         MAINTAINED,
