@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from chunkstore import StorageError
+from chunkstore import StorageError, stamps
 from engine.clocks import StorageClock
+from engine.containers.container import Container
 from engine.errors import EngineError, LogMoved, NotPrimary, OutcomeUnknown, Overtaken
 from engine.logs.durable_log import DurableLog
 from engine.logs.frames import Position
@@ -202,10 +203,29 @@ def truncator(process: Process, checkpoint: bool = False, times: int = 1) -> Non
             continue
 
 
+def flusher(process: Process) -> None:
+    """Flushes the container to long-term storage, and says what the flush was to cover and what it covers."""
+    store = process.store
+    container = Container(
+        Stores(store, store),
+        0,
+        Settings(threaded=False, maintenance=False, grace=GRACE, timeout=0.0, poll=0.001),
+        executor=process,
+        clock=process.clock,
+        now=process.wall,
+        sleep=process.sleep,
+    )
+    wait(process)
+    before = process.ask(Request(MARK, ("",))).value
+    try:
+        container.maintenance.flush()
+    except (EngineError, StorageError):
+        return  # it says that it is not done
+    process.say("flushed", before, container.state.cycle.recovery_point)
+
+
 def pipeliner(process: Process, count: int = 2, timeout: float = 0.0) -> None:
     """Appends records with several frames in flight, by the log itself."""
-    from chunkstore import stamps
-
     with stamps.listening() as noted:
         first = opened(process)
     proof = process.clock()

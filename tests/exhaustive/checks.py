@@ -51,6 +51,13 @@ class Checks:
                     raise Violation(f"{name}: {_shown(record)} is acknowledged at {address} and not in the log", label)
                 if state is not None and state != truth.digest_after(chain[:place]):
                     raise Violation(f"{name}: the state of a receipt is not the log's: {state}", label)
+            elif fact[0] == "flushed":
+                _, acknowledged, covered = fact
+                wanted, _ = truth.digest_after(chain[: truth.place_of(chain, acknowledged)])
+                if covered < wanted:
+                    raise Violation(
+                        f"{name} has flushed {covered} operations, {wanted} were acknowledged before", label
+                    )
             elif fact[0] == "saw":
                 _, acknowledged, address, state = fact
                 place = truth.place_of(chain, address)

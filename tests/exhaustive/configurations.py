@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tests.exhaustive.actors import Script, committer, founder, grower, pipeliner, reader, truncator
+from tests.exhaustive.actors import Script, committer, flusher, founder, grower, pipeliner, reader, truncator
 from tests.exhaustive.explorer import Configuration, Left
 
 FOUNDED: Mapping[str, Script] = {"founder": founder}
@@ -123,6 +123,20 @@ CONFIGURATIONS = [
         {**MAINTAINED, "truncator 2": partial(truncator, checkpoint=True)},
         before=list(MAINTAINED_BEFORE),
         left=Left(killed=1),
+        quick=False,
+    ),
+    _configuration(
+        "flushes",
+        "2 processes that flush, and a writer; a process is interrupted once",
+        {**FOUNDED, "writer": partial(committer, appends=2), "flusher 1": flusher, "flusher 2": flusher},
+        left=Left(switches=1),
+        quick=False,
+    ),
+    _configuration(
+        "flushes-interrupted",
+        "2 processes that flush, and a writer; processes are interrupted 3 times, and one is killed",
+        {**FOUNDED, "writer": partial(committer, appends=2), "flusher 1": flusher, "flusher 2": flusher},
+        left=Left(switches=3, killed=1),
         quick=False,
     ),
     _configuration(

@@ -344,8 +344,8 @@ class Explorer:
         for place, part in enumerate(wait.parts):
             if answers[place] < 0:
                 label = f"{name}: {self._requests[part]}"
-                after, answer = self._carried_out(state, part, label)
-                had = (*answers[:place], answer, *answers[place + 1 :])
+                after, heard = self._carried_out(state, part, label)
+                had = (*answers[:place], heard, *answers[place + 1 :])
                 if -1 in had:
                     yield label, self._noted(after, process, Pending(slot, had))
                     continue

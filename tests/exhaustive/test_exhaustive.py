@@ -10,12 +10,14 @@ from unittest import mock
 import pytest
 
 from chunkstore import Outcome
+from engine.containers.maintenance_tasks import MaintenanceTasks
 from engine.logs.frame_sender import FrameSender
 from engine.logs.frame_settler import FrameSettler
 from engine.logs.frames import Frame
 from engine.logs.inbox import Inbox
 from engine.logs.log import Log, Put, address_of, frame_path
 from engine.logs.outbox import Outbox
+from engine.logs.truncation import truncate_log
 from tests.exhaustive import actors
 from tests.exhaustive.configurations import CONFIGURATIONS
 from tests.exhaustive.explorer import Configuration, Explorer, Found, Left
@@ -85,7 +87,7 @@ def without_grace(store: Any, container: int, refresh: Any, grace: float, now: f
     return TRUNCATE(store, container, refresh, -1.0, now, covered)
 
 
-TRUNCATE, READ = actors.truncate_log, Outbox.read
+TRUNCATE, READ = truncate_log, Outbox.read
 
 
 def void_at_once(outbox: Outbox, epoch: int, carried: Any, round_trip: float) -> Any:
@@ -97,6 +99,10 @@ def void_at_once(outbox: Outbox, epoch: int, carried: Any, round_trip: float) ->
 
 def same_address(frame: Frame, head: Any) -> bool:
     return bool(frame.predecessor.address == head.address)
+
+
+def overtaken_is_done(tasks: MaintenanceTasks) -> int:
+    return tasks.run_cycle(lambda state: not state.cycle.runs(state.cycle.number))
 
 
 BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -122,6 +128,10 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "an owner takes a submission for void too early": (
         "queue-served",
         lambda: mock.patch.object(Outbox, "read", void_at_once),
+    ),
+    "a flush that another one overtook is done": (
+        "flushes",
+        lambda: mock.patch.object(MaintenanceTasks, "flush", overtaken_is_done),
     ),
 }
 """Ways to break the product, and the configuration that finds each."""
