@@ -80,8 +80,8 @@ class Configuration:
     processes: their scripts. before: what happens before the exploration begins, in this order: the process of that
     name runs until it waits, or so many units of time pass. left: bounds. spans: the units of time that may pass at
     once. frozen: the processes whose host may be stopped with all of its clocks. split_reads: reads of several objects
-    see each of them at another moment. folder: answers carry the storage's time as those of a folder do. quick:
-    whether it belongs to the tests.
+    see each of them at another moment. quick: whether it belongs to the tests. reduced: whether orders are left out
+    that change nothing.
     """
 
     name: str
@@ -92,8 +92,8 @@ class Configuration:
     spans: Sequence[int] = (1, 4)
     frozen: Sequence[str] = ()
     split_reads: bool = False
-    folder: bool = False
     quick: bool = True
+    reduced: bool = True
 
 
 class Wait(NamedTuple):
@@ -274,7 +274,7 @@ class Explorer:
     # --- steps -----------------------------------------------------------------------------------------------------
 
     def _steps(self, state: State) -> Iterator[Step]:
-        alone = self._alone(state) if not state.left.passing else None
+        alone = self._alone(state) if self._configuration.reduced and not state.left.passing else None
         if alone is not None:
             yield from self._steps_of(state, alone)
             return

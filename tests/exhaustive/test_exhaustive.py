@@ -11,16 +11,14 @@ import pytest
 
 from chunkstore import Outcome
 from engine.containers.maintenance_tasks import MaintenanceTasks
-from engine.logs.frame_sender import FrameSender
-from engine.logs.frame_settler import FrameSettler
 from engine.logs.frames import Frame
-from engine.logs.inbox import Inbox
-from engine.logs.log import Log, Put, address_of, frame_path
+from engine.logs.log import address_of
 from engine.logs.outbox import Outbox
 from engine.logs.truncation import truncate_log
 from tests.exhaustive import actors
 from tests.exhaustive.configurations import CONFIGURATIONS
 from tests.exhaustive.explorer import Configuration, Explorer, Found, Left
+from tests.exhaustive.process import ProcessStore
 
 KNOWN = {each.name: each for each in CONFIGURATIONS}
 QUICK = [each for each in CONFIGURATIONS if each.quick]
@@ -43,11 +41,9 @@ def test_the_same_states_are_found_again() -> None:
     assert (first.states, first.transitions, first.paths) == (second.states, second.transitions, second.paths)
 
 
-def test_the_reduction_leaves_out_orders_and_no_endings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reduction_leaves_out_orders_and_no_endings() -> None:
     configuration = replace(KNOWN["races"], left=Left(late=1))
-    reduced = explored(configuration)
-    monkeypatch.setattr("tests.exhaustive.explorer._FIXED", frozenset())
-    whole = explored(configuration)
+    reduced, whole = explored(configuration), explored(replace(configuration, reduced=False))
     assert whole.ends == reduced.ends
     assert whole.states > reduced.states
 
@@ -60,19 +56,9 @@ def test_an_exploration_that_is_cut_says_so() -> None:
 # --- a broken product
 
 
-def overwrite(log: Log, address: int, data: Any) -> Put:
-    log.store.put(frame_path(log.container, address), data)
-    return Put(Outcome.MINE, None)
-
-
-def retry_what_is_unknown(settler: FrameSettler, flights: Any, cause: Exception) -> None:
-    context = vars(settler)["_context"]
-    context.queue.retry([each for flight in flights for each in flight.body.transactions()])
-
-
-def take_for_any_epoch(sender: FrameSender, epoch: int) -> list[Any]:
-    queue = vars(sender)["_context"].queue
-    return [each for each in queue.take(sender.max_transactions) if each.outcome is None]
+def overwrite(store: ProcessStore, path: str, data: Any) -> Outcome:
+    store.put(path, data)
+    return Outcome.MINE
 
 
 def one_too_far(*arguments: Any) -> int:
@@ -106,25 +92,11 @@ def overtaken_is_done(tasks: MaintenanceTasks) -> int:
 
 
 BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
-    "a frame overwrites another one": ("races", lambda: mock.patch.object(Log, "_put", overwrite)),
-    "acknowledged before the storage answers": (
-        "pipelines",
-        lambda: mock.patch.object(Log, "_outcome", return_value=Put(Outcome.MINE, None)),
-    ),
+    "a frame overwrites another one": ("races", lambda: mock.patch.object(ProcessStore, "put_if_absent", overwrite)),
     "void frames are live": ("pipelines", lambda: mock.patch.object(Frame, "follows", return_value=True)),
     "the predecessor's writer does not matter": ("pipelines", lambda: mock.patch.object(Frame, "names", same_address)),
-    "an unknown outcome is retried elsewhere": (
-        "races",
-        lambda: mock.patch.object(FrameSettler, "_report_unknown", retry_what_is_unknown),
-    ),
-    "a sleeper believes what it made": ("sleepers", lambda: mock.patch.object(Log, "_trust", return_value=None)),
     "truncated one frame too far": ("sleepers", lambda: mock.patch.object(actors, "truncate_log", one_too_far)),
     "no grace period": ("stops", lambda: mock.patch.object(actors, "truncate_log", without_grace)),
-    "a maker carries for another epoch": (
-        "queue-losses",
-        lambda: mock.patch.object(FrameSender, "_take", take_for_any_epoch),
-    ),
-    "a maker carries twice": ("queue-served", lambda: mock.patch.object(Inbox, "_is_new", return_value=True)),
     "an owner takes a submission for void too early": (
         "queue-served",
         lambda: mock.patch.object(Outbox, "read", void_at_once),

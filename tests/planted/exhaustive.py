@@ -50,4 +50,25 @@ BREAKAGES = [
         "            self._start(flight)\n\n    # --- reading",
         tests=[f"{_ORDERS}[settled]"],
     ),
+    Breakage(
+        name="acknowledged-before-the-storage-answers",
+        file="engine/logs/log.py",
+        old="                put: Put = flight.future.result()\n",
+        new="                put = Put(Outcome.MINE, None)\n",
+        tests=[f"{_ORDERS}[pipelines]"],
+    ),
+    Breakage(
+        name="a-sleeper-believes-what-it-made",
+        file="engine/logs/log.py",
+        old="            self._trust(flight.position.address, stamp)\n",
+        new="",
+        tests=[f"{_ORDERS}[sleepers]"],
+    ),
+    Breakage(
+        name="carried-in-a-later-epoch",
+        file="engine/logs/frame_sender.py",
+        old="(each.carrying is None or each.carrying.address.epoch == epoch)",
+        new="(each.carrying is None or each.carrying.address.epoch <= epoch)",
+        tests=[f"{_ORDERS}[queue-losses]"],
+    ),
 ]
