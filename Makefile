@@ -35,7 +35,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim backend-table dist lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim exhaustive backend-table dist lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -122,6 +122,9 @@ planted: java venv ## break the product on purpose, one place at a time; the tes
 
 sim: venv ## run the simulated histories of SEEDS=200 seeds from FIRST=1 on, in JOBS processes; see docs/simulation.md
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+exhaustive: venv ## explore all orders of requests to a log, of the configurations in NAMES or of all; see docs/exhaustive.md
+	$(BIN)/python -m tests.exhaustive $(NAMES) $(if $(QUICK),--quick)
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"
