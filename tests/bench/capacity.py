@@ -66,12 +66,13 @@ class Bounds(NamedTuple):
 
 def usd(requests: Mapping[str, float], prices: Mapping[str, float], batch: int) -> float:
     """What a million events cost in appends of so many. requests: of an append."""
-    return sum(requests[kind] * price for kind, price in prices.items()) / batch
+    return sum(requests.get(kind, 0.0) * price for kind, price in prices.items()) / batch
 
 
 def measure(folder: str, figures: Figures) -> None:
     """Tell all of it, and draw it."""
-    checked = _checked(folder, figures) if MEASURED else {}
+    if MEASURED:
+        _check(folder, figures)
     bounds = Bounds(*(virtual_time.mean_latency(kind) for kind in ("PUT", "LIST", "GET")), virtual_time.CPU)
     simulated = {}
     for hosts in HOSTS:
@@ -85,19 +86,18 @@ def measure(folder: str, figures: Figures) -> None:
             p50_ms=found["p50_ms"], p99_ms=found["p99_ms"], bound_ms=bounds.latency(hosts) * 1000,
             of_limit=found["of_limit"], **{kind: found[kind] for kind in ("PUT", "LIST", "GET")}, **costs,
         )  # fmt: skip
-    plot(simulated, bounds, checked, os.environ.get("PLOT_CAPACITY", "bench-capacity.svg"))
+    plot(simulated, bounds, os.environ.get("PLOT_CAPACITY", "bench-capacity.svg"))
 
 
 # --- against a server that is far away --------------------------------------------------------------------------------
 
 
-def _checked(folder: str, figures: Figures) -> dict[int, dict[str, float]]:
-    """Processes apart on the delayed server, the simulation with that server's latencies, and the bounds."""
-    found: dict[int, dict[str, float]] = {}
+def _check(folder: str, figures: Figures) -> None:
+    """Tell of processes apart on the delayed server, the simulation with that server's latencies, and the bounds."""
     with places(folder) as there:
         place = next((each for each in there if each.apart), None)
         if place is None:
-            return {}
+            return
         taken = _taken(place)
         latencies = {kind: (statistics.median(times), max(times)) for kind, times in taken.items()}
         bounds = Bounds(*(statistics.fmean(taken[kind]) for kind in ("PUT", "LIST", "GET")), virtual_time.CPU)
@@ -105,14 +105,12 @@ def _checked(folder: str, figures: Figures) -> dict[int, dict[str, float]]:
             row = run(place, hosts)
             with mock.patch.object(virtual_time, "LATENCIES", {**latencies, "DELETE": latencies["PUT"]}):
                 same = told(Company(hosts, SEED).run(WARM, SECONDS), hosts, SECONDS)
-            found[hosts] = {"measured": row.events_s, "simulated": same["events_s"], "bound": bounds.rate(hosts)}
             figures.tell(
                 "capacity", f"{hosts} processes, {place.name}", measured_s=row.events_s, simulated_s=same["events_s"],
                 bound_s=bounds.rate(hosts), measured_p50_ms=row.p50_ms, simulated_p50_ms=same["p50_ms"],
                 bound_ms=bounds.latency(hosts) * 1000, measured_PUT=row.PUT, simulated_PUT=same["PUT"],
                 measured_GET=row.GET, simulated_GET=same["GET"], measured_LIST=row.LIST, simulated_LIST=same["LIST"],
             )  # fmt: skip
-    return found
 
 
 def _taken(place: Place) -> dict[str, list[float]]:
@@ -136,20 +134,16 @@ def _taken(place: Place) -> dict[str, list[float]]:
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
-def plot(
-    simulated: Mapping[int, Mapping[str, float]],
-    bounds: Bounds,
-    checked: Mapping[int, Mapping[str, float]],
-    file: str,
-) -> None:
+def plot(simulated: Mapping[int, Mapping[str, float]], bounds: Bounds, file: str) -> None:
     """Three panels: rates of a root by hosts and containers, times of an event, and costs by batch."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.fonttype"] = "none"  # texts as texts: a small file
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
 
-    figure, (rates, times, costs) = pyplot.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
+    figure, (rates, times, costs) = pyplot.subplots(1, 3, figsize=(10, 4), layout="constrained")
     hosts = sorted(simulated)
     for count in CONTAINERS:
         spread = [(each * count, simulated[each]["events_s"] * count) for each in hosts]
@@ -168,11 +162,14 @@ def plot(
     ):
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(NullFormatter())
         axes.set_title(title, fontsize=9)
         axes.set_xlabel(across, fontsize=8)
-        axes.tick_params(labelsize=7)
+        axes.tick_params(which="both", labelsize=7)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7, ncols=2, frameon=True)
     figure.savefig(file, metadata={"Date": None} if file.endswith(".svg") else None)
     pyplot.close(figure)
 
