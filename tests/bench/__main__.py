@@ -17,11 +17,13 @@ from chunkstore import open_store
 from engine.root import Root
 from tests.bench import (
     bulk,
+    capacity,
     chunks,
     client,
     dataframes,
     engine,
     followers,
+    history,
     imports,
     jobs,
     large,
@@ -162,6 +164,10 @@ def main(parts: list[str]) -> None:
             spark.stop()
         if not parts or "skew" in parts:
             skew.measure(folder)
+        if "history" in parts:
+            history.measure(folder, figures)
+        if "capacity" in parts:
+            capacity.measure(folder, figures)
         if "writers-simulated" in parts:
             simulated_writers.measure(figures)
         if "writers-spark" in parts:

@@ -33,6 +33,20 @@ LATENCIES = {"PUT": (0.025, 0.120), "LIST": (0.030, 0.120), "GET": (0.015, 0.060
 """Median and 99th percentile of a request's seconds; log-normal."""
 
 _P99 = 2.326  # standard deviations
+
+
+def _spread(kind: str) -> tuple[float, float]:
+    """Median and sigma of a kind's latencies."""
+    median, slow = LATENCIES[kind]
+    return median, math.log(slow / median) / _P99
+
+
+def mean_latency(kind: str) -> float:
+    """The mean seconds of a request of this kind."""
+    median, sigma = _spread(kind)
+    return median * math.exp(sigma * sigma / 2)
+
+
 _EPOCH = 1_000_000_000.0
 _STACK = 512 << 10
 
@@ -283,8 +297,8 @@ class FarStore(WrappingStore):
         world = self._world
         self._bill.note(kind, 1, path, world.now)
         sent = self._busy = max(self._busy, world.now) + CPU
-        median, slow = LATENCIES[kind]
-        took = median * math.exp(world.random.gauss(0, math.log(slow / median) / _P99))
+        median, sigma = _spread(kind)
+        took = median * math.exp(world.random.gauss(0, sigma))
         return sent + took * world.random.random(), sent + took
 
     def _until(self, when: float) -> None:

@@ -4,6 +4,13 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="an-error-names-the-first-object-that-was-fetched",
+        file="pravega_spark/streams/reading/scan.py",
+        old="        place = max(offset - self.start, 0)\n",
+        new="        place = 0\n",
+        tests=["tests/streams/test_large_events.py::test_an_error_names_the_one_object_with_the_event"],
+    ),
+    Breakage(
         name="checksums-of-blocks-are-not-compared",
         file="engine/storage/object_reads.py",
         old="if len(data) != last - first or (piece.checksums and first_bad_block(data, sums) is not None):",

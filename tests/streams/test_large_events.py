@@ -131,6 +131,27 @@ def test_a_large_event_is_not_fetched_before_its_turn(stream: Stream, monkeypatc
     assert counts == [0, 1, 1, 2, 3]
 
 
+def test_an_error_names_the_one_object_with_the_event(stream: Stream) -> None:
+    """Not each of those that were fetched with it."""
+    for _ in range(20):
+        put_small(stream, b"before")
+    put_large(stream, b"damaged", header=b"\0\0\0\1" + (7).to_bytes(4, "big"))
+    for _ in range(20):
+        put_small(stream, b"after")
+    with pytest.raises(InvalidEvent, match="wrong type: 1") as caught:
+        scanned(stream)
+    [chunk] = [
+        info.path for info in stream.root.stores.chunks.list("s/t/") if b"damaged" in _content(stream, info.path)
+    ]
+    assert str(caught.value).count("s/t/") == 1
+    assert f"segment 0.0, in {chunk}: " in str(caught.value)
+    assert "/wal/" not in str(caught.value)
+
+
+def _content(stream: Stream, path: str) -> bytes:
+    return stream.root.stores.chunks.read(path)
+
+
 @pytest.mark.parametrize("wanted", [None, MiB])
 def test_a_header_that_the_index_contradicts_is_an_error(stream: Stream, wanted: int | None) -> None:
     put_small(stream, b"x")

@@ -67,6 +67,11 @@ class _Step(NamedTuple):
     records: np.ndarray | None
     parser: UnindexedEvents | None = None
 
+    def object_at(self, offset: int) -> str:
+        """The object with this offset of the segment; the first one, if the offset is before the step."""
+        place = max(offset - self.start, 0)
+        return between(self.pieces, place, place + 1)[0].path
+
 
 class _Room:
     """A reused buffer, in huge pages where the system has them: page faults of a new buffer cost more than reading."""
@@ -160,7 +165,7 @@ class SliceReader:
             raise failure
 
     def _found(self, step: _Step, fetched: Callable[[], list[memoryview]]) -> Iterator[tuple[Events, list[ScanSlice]]]:
-        """The events of a step, with the slices left after them. Raises InvalidEvent, which names the objects."""
+        """The events of a step, with the slices left after them. Raises InvalidEvent, which names the object."""
         try:
             if step.parser is None:
                 yield self._decoded(step, fetched)
@@ -168,9 +173,10 @@ class SliceReader:
             for events in step.parser.events(_joined(fetched()), step.end):
                 yield events, [*step.parser.rest(), *step.rest]
         except InvalidEvent as error:
-            where = ", ".join(sorted({piece.path for piece in step.pieces}))
-            segment = f"stream {self._scope}/{self._name}, segment {segment_label(step.segment_id)}, in {where}"
-            raise InvalidEvent(f"{segment}: {error.problem}", error.offset) from error
+            segment = f"stream {self._scope}/{self._name}, segment {segment_label(step.segment_id)}"
+            raise InvalidEvent(
+                f"{segment}, in {step.object_at(error.offset)}: {error.problem}", error.offset
+            ) from error
 
     def _fetched(self, pool: Executor, step: _Step, room: _Room) -> Callable[[], list[memoryview]]:
         """Begin to fetch a step. A whole large event is fetched only when it is decoded."""

@@ -1,0 +1,202 @@
+"""What a long history costs: a root with very many commits, streams and chunks, at three sizes of it.
+
+HISTORY: commits (and chunks) of the largest size; HISTORY_STREAMS: its streams. It is built in steps, to a hundredth,
+a tenth and all of it. At each size every operation runs in a process of its own, which has opened nothing before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+from click.testing import CliRunner
+
+import engine.root
+from chunkstore import open_store
+from chunkstore.testing import CountingStore
+from chunkstore.wrapping import WRITES
+from engine.state.operations import Payload
+from engine.writer import flush_steps
+from pravega_spark import StreamCut, StreamManager
+from pravega_spark.cli.main import cli
+from pravega_spark.source.batch import BatchReader
+from pravega_spark.source.options import SourceOptions
+from pravega_spark.streams.catalog import Catalog
+from pravega_spark.streams.model.framing import frame_column
+from pravega_spark.streams.model.index import sparse_records
+from pravega_spark.streams.writing.writes import SegmentAppend
+from tests.bench.figures import Figures
+
+COMMITS = int(os.environ.get("HISTORY", "100000"))
+STREAMS = int(os.environ.get("HISTORY_STREAMS", "10000"))
+PARTS = 100, 10, 1
+THREADS = 8
+EVENT = b"x" * 100
+BUILDING = {"containers": 1, "grace_seconds": 15, "garbage_delay_seconds": 1}
+
+
+def measure(folder: str, figures: Figures) -> None:
+    """Tell requests, CPU and memory of each operation at each size."""
+    url = f"{folder}/history"
+    streams = commits = 0
+    for part in PARTS:
+        begun = time.perf_counter()
+        _build(url, range(streams, STREAMS // part), COMMITS // part - commits)
+        streams, commits = STREAMS // part, COMMITS // part
+        print(
+            f"\n{commits:,} commits and chunks, {streams:,} streams; {time.perf_counter() - begun:,.0f} s", flush=True
+        )
+        for name in OPERATIONS:
+            run = [sys.executable, "-m", "tests.bench.history", url, name]
+            found = json.loads(
+                subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+            )
+            figures.tell("history", f"{commits:,} commits, {streams:,} streams: {name}", **found)
+
+
+def _build(url: str, streams: range, commits: int) -> None:
+    """Each flushed event is a chunk."""
+    framed = frame_column(pa.array([EVENT], pa.binary()), None, 1)
+    part = SegmentAppend(
+        0, Payload(framed.data.to_pybytes()), sparse_records(framed.lengths, int(time.time() * 1000)), 1
+    )
+    with (
+        mock.patch.object(flush_steps, "MAX_CHUNK", len(framed.data.to_pybytes())),
+        StreamManager(url, settings=BUILDING) as manager,
+    ):
+        manager.create_scope("s")
+        manager.create_stream("s", "history", 1)
+
+        def make(number: int) -> None:
+            manager.create_stream("s", f"stream-{number}", 1)
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(make, streams))
+        stream = Catalog(manager.root).stream("s", "history")
+        for _ in range(commits):
+            stream.write([part])
+        container = manager.root.container(0)
+        container.flush()
+        container.checkpoint()
+        container.wait_for_upkeep()
+
+
+# --- the operations ---------------------------------------------------------------------------------------------------
+
+
+def _open(url: str, then: Callable[[StreamManager], object] = lambda manager: None) -> None:
+    """Open the container, forget what that took if there is more to do, and do it."""
+    with StreamManager(url, create=False, settings={"maintenance": False}) as manager:
+        manager.root.container(0).refresh()
+        then(manager)
+
+
+def _after_opening(then: Callable[[StreamManager], object]) -> Callable[[str], None]:
+    def run(url: str) -> None:
+        _open(url, lambda manager: (MEASURED.reset(), then(manager)))
+
+    return run
+
+
+def _commit(manager: StreamManager) -> None:
+    with manager.create_writer("s", "history") as writer:
+        writer.write_event_bytes(EVENT, "key")
+        writer.flush()
+
+
+def _plan(url: str) -> None:
+    reader = BatchReader(SourceOptions.parse({"controller": url, "scope": "s", "stream": "history"}))
+    MEASURED.figures["partitions"] = len(reader.partitions())
+
+
+def _read_last(manager: StreamManager) -> None:
+    last = manager.stream_info("s", "history").tail
+    [(segment, offset)] = last.positions.items()
+    start = StreamCut("s", "history", {segment: offset - 100 * (len(EVENT) + 8)})
+    assert len(list(manager.read_events("s", "history", start=start, end=last))) == 100
+
+
+def _command(*arguments: str) -> Callable[[str], None]:
+    def run(url: str) -> None:
+        done = CliRunner().invoke(cli, ["--root", url, *arguments])
+        if done.exit_code:
+            raise RuntimeError(f"{arguments}: {done.output}")
+
+    return run
+
+
+OPERATIONS: dict[str, Callable[[str], None]] = {
+    "open": _open,
+    "poll": _after_opening(lambda manager: manager.root.container(0).refresh()),
+    "first look at a stream": _after_opening(lambda manager: manager.stream_info("s", "history")),
+    "commit": _after_opening(_commit),
+    "read the last 100 events": _after_opening(_read_last),
+    "plan a batch read": _plan,
+    "create a stream": _after_opening(lambda manager: manager.create_stream("s", uuid.uuid4().hex, 1)),
+    "retention of a stream": _after_opening(lambda manager: manager.retain("s", "history")),
+    "list streams": _after_opening(lambda manager: manager.list_stream("s")),
+    "what maintain would do": _command("maintain", "--dry-run"),
+    "gc": _command("gc", "--yes"),
+    "verify": _command("verify"),
+}
+
+
+class Measured:
+    """What the stores of a process were asked for, and what it cost, since the last `reset`."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+        self._stores: list[CountingStore] = []
+        self.reset()
+
+    def open_store(self, url: str, options: Mapping[str, Any] | None = None) -> CountingStore:
+        """Takes the place of `open_store`."""
+        self._stores.append(CountingStore(open_store(url, options)))
+        return self._stores[-1]
+
+    def reset(self) -> None:
+        """Begin to measure."""
+        for store in self._stores:
+            store.reset()
+        self._before = resource.getrusage(resource.RUSAGE_SELF)
+        self._begun = time.perf_counter()
+
+    def told(self) -> dict[str, float]:
+        """The figures."""
+        after, before = resource.getrusage(resource.RUSAGE_SELF), self._before
+        total = sum(sum(store.counts.values()) for store in self._stores)
+        writes = sum(store.counts[verb] for store in self._stores for verb in WRITES)
+        return {
+            "reads": total - writes,
+            "writes": writes,
+            "MB_read": sum(store.bytes_read for store in self._stores) / 1e6,
+            "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "s": time.perf_counter() - self._begun,
+            "peak_MB": after.ru_maxrss / 1024,
+            **self.figures,
+        }
+
+
+MEASURED = Measured()
+
+
+def main(url: str, name: str) -> None:
+    """Run one operation, and print what it took."""
+    MEASURED.reset()
+    with mock.patch.object(engine.root, "open_store", MEASURED.open_store):
+        OPERATIONS[name](url)
+        print(json.dumps(MEASURED.told()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
