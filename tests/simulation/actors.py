@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -428,12 +428,16 @@ KINDS: dict[str, tuple[type[Actor], int]] = {
 """The actors, and how likely each is."""
 
 
+def begin_actors(history: History, kinds: Mapping[str, tuple[type[Actor], int]]) -> None:
+    """The actors of the plan."""
+    for kind, host, number in history.plan.actors:
+        history.actors.append(kinds[kind][0](history, history.processes[host], f"{kind} {number}"))
+
+
 def prepare(history: History) -> None:
     """Segments, and the actors of the plan."""
     container = history.sound.container()
     for number in range(history.plan.segments):
         container.create_segment(f"s/{number}")
         history.ledger.reached(f"s/{number}", 0)
-    for kind, host, number in history.plan.actors:
-        process = history.processes[host]
-        history.actors.append(KINDS[kind][0](history, process, f"{kind} {number}"))
+    begin_actors(history, KINDS)

@@ -6,9 +6,9 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.simulation import actors, streams
+from tests.simulation import actors, streams, tables
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 
@@ -20,9 +20,14 @@ class Scenario(NamedTuple):
     kinds: Mapping[str, int]
 
 
+def _scenario(module: Any) -> Scenario:
+    return Scenario(module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()})
+
+
 SCENARIOS = {
-    "containers": Scenario(actors.prepare, {name: weight for name, (_, weight) in actors.KINDS.items()}),
-    "streams": Scenario(streams.prepare, {name: weight for name, (_, weight) in streams.KINDS.items()}),
+    "containers": _scenario(actors),
+    "streams": _scenario(streams),
+    "tables": _scenario(tables),
 }
 
 

@@ -22,7 +22,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.streams.model.policies import ScalingPolicy
-from tests.simulation.actors import Actor, Collector, Flusher
+from tests.simulation.actors import Actor, Collector, Flusher, begin_actors
 from tests.simulation.history import History, Process
 from tests.simulation.ledger import Outcome, require
 
@@ -385,8 +385,7 @@ def prepare(history: History) -> None:
     manager = history.sound.manager
     manager.create_scope(SCOPE)
     manager.create_stream_with_policy(SCOPE, STREAM, ScalingPolicy.fixed_scaling_policy(history.plan.segments))
-    for kind, host, number in history.plan.actors:
-        history.actors.append(KINDS[kind][0](history, history.processes[host], f"{kind} {number}"))
+    begin_actors(history, KINDS)
     history.actors.append(_Last(history, history.sound, "last"))
 
 
