@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.simulation import actors, streams, tables
+from tests.simulation import actors, groups, streams, tables
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 
@@ -28,6 +28,7 @@ SCENARIOS = {
     "containers": _scenario(actors),
     "streams": _scenario(streams),
     "tables": _scenario(tables),
+    "groups": _scenario(groups),
 }
 
 
