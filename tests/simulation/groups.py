@@ -360,13 +360,13 @@ class Retainer(StreamActor):
 
 
 KINDS: dict[str, tuple[type[Actor], int]] = {
-    "group-reader": (GroupReader, 8),
+    "group-reader": (GroupReader, 3),
     "writer": (streams.Writer, 5),
     "producer": (streams.Producer, 2),
     "transactor": (streams.Transactor, 1),
     "scaler": (streams.Scaler, 3),
-    "checkpointer": (Checkpointer, 3),
-    "resetter": (Resetter, 1),
+    "checkpointer": (Checkpointer, 4),
+    "resetter": (Resetter, 2),
     "retainer": (Retainer, 2),
     "flusher": (Flusher, 1),
     "collector": (Collector, 1),
@@ -393,6 +393,9 @@ def prepare(history: History) -> None:
     )
     manager.create_reader_group_with_config(GROUP, SCOPE, config)
     begin_actors(history, KINDS)
+    for number, process in enumerate(history.processes[:2]):
+        history.actors.append(GroupReader(history, process, f"reader {number}"))
+    history.actors.append(streams.Producer(history, history.processes[-1], "filler"))
     history.actors.append(_Last(history, history.sound, "last"))
 
 

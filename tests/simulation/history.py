@@ -91,6 +91,7 @@ class History:
         self.settings = Settings(**{"timeout": PATIENCE, "clock_tolerance": 10.0, "poll": 0.02, **plan.settings})
         self.sound: Process
         self._finished = False
+        self._restarting = 0
 
     @property
     def trace(self) -> list[tuple[float, str, str]]:
@@ -145,7 +146,7 @@ class History:
         last = start + max([self.plan.faulty, *(each.when + max(each.seconds, 0) for each in self.plan.incidents)])
         pause = self.plan.pause * self.plan.operations
         deadline = last + LONGEST + 10 * pause
-        while working := [actor for actor in self.actors if not actor.done and not actor.process.host.dead]:
+        while (working := self._working()) or self._restarting:
             require(self.world.now < deadline, f"no progress: {[each.name for each in working]} are not done")
             self.world.sleep(0.5)
         self._mend()
@@ -154,6 +155,9 @@ class History:
         self._check()
         self._finished = True
         self.world.sleep(1)
+
+    def _working(self) -> list[Actor]:
+        return [actor for actor in self.actors if not actor.done and not actor.process.host.dead]
 
     def _happen(self, incident: Incident) -> None:
         process = self.processes[incident.host % len(self.processes)]
@@ -166,10 +170,12 @@ class History:
             process.store.outage = self.world.now + incident.seconds
         elif not process.host.dead:
             process.host.kill()
+            self._restarting += 1
             self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host % len(self.processes)))
 
     def _restart(self, number: int) -> None:
         """Another process continues what a killed one did."""
+        self._restarting -= 1
         killed = self.processes[number]
         name = f"{killed.host.name}'"
         process = self.processes[number] = self.process(name, number)
