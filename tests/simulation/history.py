@@ -69,7 +69,7 @@ class Process:
 
 class History:
     """A history of a plan. trace: what happened. ledger: what was promised. shared: what the actors of its scenario
-    keep together."""
+    keep together. copies: the places of backups, if there are any."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -81,6 +81,7 @@ class History:
         self.stores: list[HostStore] = []
         self.errors: list[str] = []
         self.shared: Any = None
+        self.copies: Any = None
         self.config = RootConfig(
             id=random.Random(f"{plan.seed}/root").randbytes(16).hex(),
             containers=1,
@@ -103,12 +104,17 @@ class History:
         """How many operations the actors have begun."""
         return sum(actor.begun for actor in self.actors)
 
-    def run(self, prepare: Callable[[History], None]) -> None:
-        """Run it and check it. Raises the first error. prepare: what there is before the actors begin; it adds them."""
+    def run(
+        self, prepare: Callable[[History], None], patch: Callable[[History, contextlib.ExitStack], None] | None = None
+    ) -> None:
+        """Run it and check it. Raises the first error. prepare: what there is before the actors begin; it adds them.
+        patch: what else is other than usual."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._logged())
             if self.plan.small:
                 stack.enter_context(small_sizes())
+            if patch is not None:
+                patch(self, stack)
             stack.enter_context(virtual(self.world))
             self.objects.put(ROOT, self.config.to_bytes())
             director = Host(self.world, "director")

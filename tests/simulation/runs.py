@@ -8,20 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tests.simulation import actors, groups, streams, tables
+from tests.simulation import actors, groups, jobs, streams, tables
 from tests.simulation.history import History
 from tests.simulation.plan import Plan
 
 
 class Scenario(NamedTuple):
-    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is."""
+    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is. patch: what
+    is other than usual."""
 
     prepare: Callable[[History], None]
     kinds: Mapping[str, int]
+    patch: Callable[[History, contextlib.ExitStack], None] | None
 
 
 def _scenario(module: Any) -> Scenario:
-    return Scenario(module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()})
+    return Scenario(module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()}, getattr(module, "patches", None))
 
 
 SCENARIOS = {
@@ -29,6 +31,7 @@ SCENARIOS = {
     "streams": _scenario(streams),
     "tables": _scenario(tables),
     "groups": _scenario(groups),
+    "jobs": _scenario(jobs),
 }
 
 
@@ -59,7 +62,7 @@ def _warm_up() -> None:
     """What is imported or made at its first use is there already, so that it is no part of a history."""
     for name, scenario in SCENARIOS.items():
         with contextlib.suppress(Exception):
-            History(Plan.of(0, name, scenario.kinds)).run(scenario.prepare)
+            History(Plan.of(0, name, scenario.kinds)).run(scenario.prepare, scenario.patch)
 
 
 def run(plan: Plan) -> Run:
@@ -68,7 +71,8 @@ def run(plan: Plan) -> Run:
     history = History(plan)
     error: BaseException | None = None
     try:
-        history.run(SCENARIOS[plan.scenario].prepare)
+        scenario = SCENARIOS[plan.scenario]
+        history.run(scenario.prepare, scenario.patch)
     except Exception as failed:
         error = failed
     return Run(plan, error, history.operations, tuple(history.trace))

@@ -42,7 +42,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         world = _world
-        if world is not None and world.switches and world.current is not None:
+        if world is not None and world.switches and world.current is not None and not world.current.ending:
             world.maybe_switch()
         if not self._held:
             self._held = True
