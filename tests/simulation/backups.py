@@ -70,7 +70,7 @@ class Keeper(StreamActor):
         """Restore the backup, and read it."""
         if self._acknowledged is None:
             return
-        target = f"{self._place}-restored"
+        target = f"{self._place}-restored-from-{self.process.host.name}"
         backups.restore(self._place, target)
         root = self._opened(lambda: self.history.copies.open(target))
         manager = StreamManager.over(root)

@@ -10,6 +10,11 @@ from unittest import mock
 import pytest
 
 from engine.logs.frames import Frame
+from pravega_spark.client.groups.slices import ReaderSegments
+from pravega_spark.client.groups.state import GroupSegment
+from pravega_spark.streams.key_value_table import checked_update
+from pravega_spark.streams.writing.producer_state import ProducerUpdate
+from pravega_spark.streams.writing.uploads import Upload
 from tests.simulation import runs
 from tests.simulation.runs import SCENARIOS
 
@@ -35,6 +40,12 @@ def test_seeds_differ() -> None:
     assert runs.run(runs.plan_of(1)).trace != runs.run(runs.plan_of(2)).trace
 
 
+def _take_back_all(segments: ReaderSegments, segment: GroupSegment) -> None:
+    span, _ = vars(segments)["_out"].pop(segment)
+    span.returned = True
+    segments.positions[segment] = span.end
+
+
 BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "frames of writers that lost a race count": (
         "containers",
@@ -43,6 +54,26 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "producers do not store their numbers": (
         "streams",
         lambda: mock.patch("pravega_spark.client.writer.NumberedWrite", return_value=None),
+    ),
+    "conditions of table entries are not checked": (
+        "tables",
+        lambda: mock.patch(
+            "pravega_spark.streams.key_value_table.checked_update",
+            lambda *given: [(key, value, None) for key, value, _ in checked_update(*given)],
+        ),
+    ),
+    "a reader's position passes events that nobody took": (
+        "groups",
+        lambda: mock.patch.object(ReaderSegments, "_take_back", _take_back_all),
+    ),
+    "retention does not wait for subscribers": (
+        "groups",
+        lambda: mock.patch("pravega_spark.streams.maintenance.retention.positions", return_value={}),
+    ),
+    "batches are not numbered": ("jobs", lambda: mock.patch.object(ProducerUpdate, "advance", return_value=[])),
+    "names of large events are not stored": (
+        "jobs",
+        lambda: mock.patch.object(Upload, "_registering", return_value=[]),
     ),
 }
 """Ways to break the product, and the scenario that finds each."""

@@ -27,6 +27,9 @@ from tests.simulation.streams import SCOPE, STREAM, Events, StreamActor, seen
 
 GROUP = "group"
 
+LEASES = (3.0, 10.0)
+"""Seconds, of which a group has one."""
+
 TRIES = 8
 """How often a reader tries to leave at its end before it is left to its lease."""
 
@@ -172,6 +175,7 @@ class GroupReader(GroupActor):
         self._member = Membership(name)
         self._passing: str | None = None
         self._joined = 0
+        self._alive = 0.0
 
     def successor(self, process: Process) -> GroupReader | None:
         """Some are started again, under their name; of the others the group learns by their leases."""
@@ -210,9 +214,13 @@ class GroupReader(GroupActor):
     def _leave(self) -> None:
         assert self._reader is not None
         outcome, _ = self.attempt("leave", self._reader.reader_offline)
-        if outcome is Outcome.DONE:
+        self._left(outcome)
+
+    def _left(self, outcome: Outcome) -> None:
+        """It has left, or tried to. If it was silent for too long before, it had lost its segments, and is not told."""
+        if outcome is Outcome.DONE and self.history.world.now - self._alive < LEASES[0] / 3:
             self._reader = None
-        elif outcome is Outcome.UNKNOWN:
+        elif outcome is not Outcome.REFUSED:
             self._lost()
 
     def _lost(self) -> None:
@@ -220,8 +228,9 @@ class GroupReader(GroupActor):
         self._member.clean = False
         self._reader = None
 
-    def _called(self) -> None:
+    def _called(self, begun: float) -> None:
         """A call on the reader was done: it has passed the checkpoint whose event it had."""
+        self._alive = begun
         if self._passing is not None:
             self._member.checkpoints[self._passing] = len(self._member.taken)
             self._passing = None
@@ -236,11 +245,12 @@ class GroupReader(GroupActor):
     def _read_slice(self) -> None:
         assert self._reader is not None
         reader, wanted = self._reader, self.random.choice((1, 3, 100))
+        begun = self.history.world.now
         outcome, piece = self.attempt("get a slice", lambda: reader.get_segment_slice(0.3))
         if outcome is not Outcome.DONE:
             self._failed(piece)
             return
-        self._called()
+        self._called(begun)
         if piece.is_checkpoint:
             self._passing = piece.checkpoint_name
             return
@@ -273,11 +283,12 @@ class GroupReader(GroupActor):
         assert self._reader is not None
         reader, position = self._reader, None
         for _ in range(most):
+            begun = self.history.world.now
             outcome, read = self.attempt("read an event", lambda: reader.read_next_event(0.3))
             if outcome is not Outcome.DONE:
                 self._failed(read)
                 break
-            self._called()
+            self._called(begun)
             if read.is_checkpoint:
                 self._passing = read.checkpoint_name
             if read.event is None:
@@ -287,11 +298,8 @@ class GroupReader(GroupActor):
             position = read.position
         if self._reader is None or position is None:
             return
-        outcome, error = self.attempt("leave at the position", lambda: reader.close_at(position))
-        if outcome is Outcome.DONE and not self.events.resets:
-            self._reader = None
-        else:
-            self._lost()
+        outcome, _ = self.attempt("leave at the position", lambda: reader.close_at(position))
+        self._left(Outcome.UNKNOWN if outcome is Outcome.REFUSED or self.events.resets else outcome)
 
 
 class Checkpointer(GroupActor):
@@ -387,7 +395,7 @@ def prepare(history: History) -> None:
         False,
         SCOPE,
         STREAM,
-        lease=(3.0, 10.0)[seed // 3 % 2],
+        lease=LEASES[seed // 3 % 2],
         retention="automatic" if history.shared.retained else "none",
         checkpoint_interval=(None, None, 2.0)[seed // 7 % 3],
     )
