@@ -92,5 +92,3 @@ class Keeper(StreamActor):
         store = opener()
         config = RootConfig.from_bytes(store.read(ROOT), store.root)
         return Root(Stores(store, store), config, self.history.settings, described=True)
-
-

@@ -126,9 +126,7 @@ class GroupEvents(Events):
         if earlier is None:
             return
         missing = [
-            data
-            for data in sorted(there - earlier)
-            if not any(when >= last.begun for when, _ in self._delivered[data])
+            data for data in sorted(there - earlier) if not any(when >= last.begun for when, _ in self._delivered[data])
         ]
         require(not missing, f"the group was reset to {last.checkpoint}, and never got {missing} again")
 
@@ -256,9 +254,10 @@ class GroupReader(GroupActor):
             return
         if self.random.random() < 0.2:
             self.pause()
-        if self._take(lambda: next(piece, None), wanted) and self.attempt(
-            "release", lambda: reader.release_segment(piece)
-        )[0] is not Outcome.DONE:
+        if (
+            self._take(lambda: next(piece, None), wanted)
+            and self.attempt("release", lambda: reader.release_segment(piece))[0] is not Outcome.DONE
+        ):
             self._lost()
         if self._reader is not None and self.random.random() < 0.3:
             outcome, error = self.attempt("record", reader.record)

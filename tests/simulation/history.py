@@ -14,12 +14,14 @@ from chunkstore.testing import SimulatedStore
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption, LogLost, RootReplaced
+from engine.logs.mailbox import no_mailbox
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from tests.simulation.ledger import Ledger, require
+from tests.simulation.mailboxes import Mailboxes
 from tests.simulation.network import Faults, HostStore
 from tests.simulation.plan import GRACE, Incident, Plan
 from tests.simulation.virtual import virtual
@@ -115,7 +117,8 @@ class History:
                 stack.enter_context(small_sizes())
             if patch is not None:
                 patch(self, stack)
-            stack.enter_context(virtual(self.world))
+            mailboxes = Mailboxes(self.world).open if self.plan.mailboxes else no_mailbox
+            stack.enter_context(virtual(self.world, mailboxes))
             self.objects.put(ROOT, self.config.to_bytes())
             director = Host(self.world, "director")
             self.world.spawn(director, "director", lambda: self._direct(director, prepare))
@@ -229,7 +232,9 @@ class History:
         """Look at everything in the root: no error, and no object is missing that the state names."""
         self.objects.now = EPOCH + self.world.now
         root = Root(Stores(self.objects, self.objects), self.config, self.settings, described=True)
-        report = verify(root) if self.plan.scenario == "containers" else verify_root(root)  # whose uploads are not events
+        report = (
+            verify(root) if self.plan.scenario == "containers" else verify_root(root)
+        )  # whose uploads are not events
         found = [f"{each.object}: {each.problem}" for each in report.findings if each.severity.name == "ERROR"]
         require(not report.errors, f"verify: {found}")
 

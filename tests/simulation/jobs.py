@@ -107,5 +107,3 @@ class _Last(StreamActor):
             parts += balance.recovery_points + balance.surplus
             require(parts == balance.total, f"{balance} does not add up")
         require(not container.idle_transients(), "uploads that are left do not expire")
-
-

@@ -23,7 +23,9 @@ class Scenario(NamedTuple):
 
 
 def _scenario(module: Any) -> Scenario:
-    return Scenario(module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()}, getattr(module, "patches", None))
+    return Scenario(
+        module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()}, getattr(module, "patches", None)
+    )
 
 
 SCENARIOS = {

@@ -95,9 +95,13 @@ class Query(StreamActor):
         world, found = self.history.world, list[Any]()
         for attempt in range(4):
             for process in (self._some_process(), self._some_process())[: 1 + (self.random.random() < 0.2)]:
-                world.spawn(process.host, f"{self.name} task", lambda process=process: found.append(  # type: ignore[misc]
-                    self.attempt(f"task {attempt}", lambda: self._collect(process, planned, rows))
-                ))
+                world.spawn(
+                    process.host,
+                    f"{self.name} task",
+                    lambda process=process: found.append(  # type: ignore[misc]
+                        self.attempt(f"task {attempt}", lambda: self._collect(process, planned, rows))
+                    ),
+                )
             until = world.now + 5.0
             while world.now < until and not any(outcome is Outcome.DONE for outcome, _ in found):
                 world.sleep(0.05)
@@ -121,5 +125,3 @@ class Query(StreamActor):
         except BaseException:
             collector.drop()
             raise
-
-

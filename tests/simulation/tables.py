@@ -116,7 +116,11 @@ class Editor(TableActor):
             self.calls.drop(call)
 
 
-KINDS: dict[str, tuple[type[Actor], int]] = {"editor": (Editor, 8), "flusher": (Flusher, 2), "collector": (Collector, 1)}
+KINDS: dict[str, tuple[type[Actor], int]] = {
+    "editor": (Editor, 8),
+    "flusher": (Flusher, 2),
+    "collector": (Collector, 1),
+}
 """The actors, and how likely each is."""
 
 

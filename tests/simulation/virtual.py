@@ -185,8 +185,8 @@ class _Threads:
 
 
 @contextlib.contextmanager
-def virtual(world: World) -> Iterator[None]:
-    """Within it, this world's threads have its time, its locks and its chance."""
+def virtual(world: World, open_mailbox: Callable[[bytes], Any] = no_mailbox) -> Iterator[None]:
+    """Within it, this world's threads have its time, its locks and its chance. open_mailbox: opens that of a writer."""
     global _world
     assert _world is None, "one world at a time"
     chance = world.random
@@ -238,7 +238,7 @@ def virtual(world: World) -> Iterator[None]:
             (os, "urandom", chance.randbytes),
             (random, "_urandom", chance.randbytes),
             (pools, "_global_shutdown_lock", contextlib.nullcontext()),  # of all hosts, one of which may die with it
-            (durable_log, "open_mailbox", no_mailbox),
+            (durable_log, "open_mailbox", open_mailbox),
             (Container.__init__, "__kwdefaults__", defaults),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))

@@ -127,7 +127,9 @@ class _Search:
                 continue
             seen.add(step)
             if len(seen) > MAX_WAYS:
-                raise Undecided(f"after {MAX_WAYS} tries {best.done.bit_count()} of {len(self._calls)} calls are explained")
+                raise Undecided(
+                    f"after {MAX_WAYS} tries {best.done.bit_count()} of {len(self._calls)} calls are explained"
+                )
             best = max(best, step, key=lambda each: each.done.bit_count())
             stack += [self._settled(following) for following in reversed(list(self._following(step)))]
         left = [str(call) for number, call in enumerate(self._calls) if not best.done >> number & 1][:8]
