@@ -26,6 +26,7 @@ from engine.state.operations import Append, AttributeUpdate, CreateSegment, Oper
 from engine.state.segments import transient_name
 from tests.simulation.history import UNSOUND, History, Process
 from tests.simulation.ledger import Outcome, Written, require
+from tests.simulation.world import Task
 
 T = TypeVar("T")
 
@@ -43,10 +44,11 @@ class Actor:
         self.random = random.Random(f"{history.plan.seed}/{name}")
         self.done = False
         self.begun = 0
+        self.task: Task | None = None
 
     def start(self) -> None:
         """Begin its thread."""
-        self.history.world.spawn(self.process.host, self.name, self._run)
+        self.task = self.history.world.spawn(self.process.host, self.name, self._run)
 
     def _run(self) -> None:
         self.run()

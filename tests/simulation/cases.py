@@ -17,6 +17,7 @@ from pravega_spark.streams.writing.producer_state import ProducerUpdate
 from pravega_spark.streams.writing.uploads import Upload
 from tests.simulation import runs
 from tests.simulation.runs import SCENARIOS
+from tests.simulation.world import World
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -74,6 +75,10 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "names of large events are not stored": (
         "jobs",
         lambda: mock.patch.object(Upload, "_registering", return_value=[]),
+    ),
+    "interrupts are not deferred": (
+        "jobs",
+        lambda: mock.patch.object(World, "uninterrupted", lambda _, work: work()),
     ),
 }
 """Ways to break the product, and the scenario that finds each."""

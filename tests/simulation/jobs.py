@@ -1,4 +1,4 @@
-"""The actors of jobs on a stream: queries, large events, backups, and garbage collection beside them."""
+"""The actors of jobs on a stream: queries, large events, writers that are interrupted, backups, sweeps of garbage."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.simulation import streams
 from tests.simulation.actors import Actor, Collector, Flusher, begin_actors
 from tests.simulation.backups import Copies, Keeper
 from tests.simulation.history import History
+from tests.simulation.interrupted import InterruptedWriter
 from tests.simulation.ledger import require
 from tests.simulation.plan import GRACE
 from tests.simulation.sinks import Query
@@ -44,7 +45,8 @@ KINDS: dict[str, tuple[type[Actor], int]] = {
     "query": (Query, 5),
     "uploader": (Uploader, 5),
     "keeper": (Keeper, 2),
-    "writer": (streams.Writer, 2),
+    "writer": (streams.Writer, 1),
+    "interrupted": (InterruptedWriter, 3),
     "transactor": (streams.Transactor, 1),
     "reader": (streams.Reader, 2),
     "scaler": (streams.Scaler, 2),

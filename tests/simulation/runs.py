@@ -14,8 +14,8 @@ from tests.simulation.plan import Plan
 
 
 class Scenario(NamedTuple):
-    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is. patch: what
-    is other than usual."""
+    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is. patch:
+    what is other than usual."""
 
     prepare: Callable[[History], None]
     kinds: Mapping[str, int]
@@ -23,9 +23,8 @@ class Scenario(NamedTuple):
 
 
 def _scenario(module: Any) -> Scenario:
-    return Scenario(
-        module.prepare, {name: weight for name, (_, weight) in module.KINDS.items()}, getattr(module, "patches", None)
-    )
+    kinds = {name: weight for name, (_, weight) in module.KINDS.items()}
+    return Scenario(module.prepare, kinds, getattr(module, "patches", None))
 
 
 SCENARIOS = {

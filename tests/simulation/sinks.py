@@ -4,6 +4,7 @@ driver that commits all of them in one append, with attempts that are repeated a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,9 @@ from pravega_spark.streams.writing.writes import StreamWrite, write_together
 from tests.simulation.history import History, Process
 from tests.simulation.ledger import Outcome
 from tests.simulation.streams import SCOPE, STREAM, StreamActor, Written
+
+TRIES, TASK_SECONDS = 4, 5.0
+"""How often a task is begun, and for how long it is waited for."""
 
 
 class Query(StreamActor):
@@ -48,7 +52,7 @@ class Query(StreamActor):
         while True:
             if self.random.random() < 0.3:
                 self._begin_another()
-            outcome, error = self.attempt(
+            outcome, _ = self.attempt(
                 f"write batch {self._batch}", lambda: self._write(self.process, self._batch, self._rows)
             )
             if outcome is Outcome.DONE:
@@ -92,24 +96,22 @@ class Query(StreamActor):
     def _task(self, planned: Routing, rows: Sequence[Written]) -> TaskMessage:
         """Run a task in some process; again in another one if it fails, or its process is killed. Some attempts are
         made twice, and the result of the later one is ignored."""
-        world, found = self.history.world, list[Any]()
-        for attempt in range(4):
+        world, found = self.history.world, list[tuple[Outcome, Any]]()
+
+        def attempt(process: Process) -> None:
+            found.append(self.attempt("run a task", lambda: self._collect(process, planned, rows)))
+
+        for _ in range(TRIES):
             for process in (self._some_process(), self._some_process())[: 1 + (self.random.random() < 0.2)]:
-                world.spawn(
-                    process.host,
-                    f"{self.name} task",
-                    lambda process=process: found.append(  # type: ignore[misc]
-                        self.attempt(f"task {attempt}", lambda: self._collect(process, planned, rows))
-                    ),
-                )
-            until = world.now + 5.0
+                world.spawn(process.host, f"{self.name} task", partial(attempt, process))
+            until = world.now + TASK_SECONDS
             while world.now < until and not any(outcome is Outcome.DONE for outcome, _ in found):
                 world.sleep(0.05)
             for outcome, message in found:
                 if outcome is Outcome.DONE:
                     done: TaskMessage = message
                     return done
-        raise StreamError("a task failed four times")
+        raise StreamError("a task failed too often")
 
     def _collect(self, process: Process, planned: Routing, rows: Sequence[Written]) -> TaskMessage:
         """What a task does: it collects its rows, and writes chunks if it has more than it may send to the driver."""
