@@ -268,7 +268,7 @@ def test_a_segment_that_was_created_as_the_cycle_began_stays_deleted(monkeypatch
     container.create_segment("s/b")
     container.flush()
     for opened in (simulation.open(), recovered(without_log(simulation.store))):
-        assert "s/a" not in contents_of(opened)
+        assert "s/a" not in contents_of(opened)[0]
         opened.create_segment("s/a")
 
 
