@@ -10,11 +10,9 @@ from unittest import mock
 import pytest
 
 from engine.logs.frames import Frame
-from pravega_spark.client.groups.slices import ReaderSegments
-from pravega_spark.client.groups.state import GroupSegment
+from pravega_spark.client.groups.state import GroupState
 from pravega_spark.streams.key_value_table import checked_update
 from pravega_spark.streams.writing.producer_state import ProducerUpdate
-from pravega_spark.streams.writing.uploads import Upload
 from tests.simulation import runs
 from tests.simulation.runs import SCENARIOS
 from tests.simulation.world import World
@@ -41,11 +39,7 @@ def test_seeds_differ() -> None:
     assert runs.run(runs.plan_of(1)).trace != runs.run(runs.plan_of(2)).trace
 
 
-def _take_back_all(segments: ReaderSegments, segment: GroupSegment) -> None:
-    span, _ = vars(segments)["_out"].pop(segment)
-    span.returned = True
-    segments.positions[segment] = span.end
-
+_left = GroupState.left
 
 BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "frames of writers that lost a race count": (
@@ -63,19 +57,15 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
             lambda *given: [(key, value, None) for key, value, _ in checked_update(*given)],
         ),
     ),
-    "a reader's position passes events that nobody took": (
+    "readers that leave do not record their positions": (
         "groups",
-        lambda: mock.patch.object(ReaderSegments, "_take_back", _take_back_all),
+        lambda: mock.patch.object(GroupState, "left", lambda state, name, *_: _left(state, name)),
     ),
     "retention does not wait for subscribers": (
         "groups",
         lambda: mock.patch("pravega_spark.streams.maintenance.retention.positions", return_value={}),
     ),
     "batches are not numbered": ("jobs", lambda: mock.patch.object(ProducerUpdate, "advance", return_value=[])),
-    "names of large events are not stored": (
-        "jobs",
-        lambda: mock.patch.object(Upload, "_registering", return_value=[]),
-    ),
     "interrupts are not deferred": (
         "jobs",
         lambda: mock.patch.object(World, "uninterrupted", lambda _, work: work()),

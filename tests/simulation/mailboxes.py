@@ -30,16 +30,16 @@ class Mailboxes:
 
 
 class SimulatedMailbox:
-    """`engine.logs.mailbox.Mailbox`."""
+    """`engine.logs.mailbox.Mailbox`. host: of its process. messages: that have come, and were not received."""
 
     def __init__(self, machine: Mailboxes, writer: bytes) -> None:
         assert machine.world.current is not None
         self.writer = writer
         self._machine = machine
         self._world = machine.world
-        self._host = machine.world.current.host
+        self.host = machine.world.current.host
         self._path = writer.hex()
-        self._messages: list[Message] = []
+        self.messages: list[Message] = []
         self._waiting: Task | None = None
         self._woken = False
         machine.by_path[self._path] = self
@@ -54,38 +54,39 @@ class SimulatedMailbox:
 
     def _send(self, path: str, kind: Kind, data: bytes) -> Delivery:
         other, world = self._machine.by_path.get(path), self._world
-        if other is None or len(data) > LARGEST or len(other._messages) >= PLACES:
+        if other is None or len(data) > LARGEST or len(other.messages) >= PLACES:
             return Delivery.NOBODY
-        if other._host.dead:
+        if other.host.dead:
             return Delivery.DEAD
         message, drawn = Message(kind, bytes(data), self._path), world.random.random()
         if drawn < LATE:
-            world.at(world.now + world.random.expovariate(10.0), lambda: other._arrive(message))
+            world.at(world.now + world.random.expovariate(10.0), lambda: other.arrive(message))
         elif drawn < LATE + DOUBLED:
-            world.at(world.now + world.random.expovariate(1.0), lambda: other._arrive(message))
-            other._arrive(message)
+            world.at(world.now + world.random.expovariate(1.0), lambda: other.arrive(message))
+            other.arrive(message)
         elif drawn < 1 - LOST:
-            other._arrive(message)
+            other.arrive(message)
         return Delivery.SENT
 
-    def _arrive(self, message: Message) -> None:
+    def arrive(self, message: Message) -> None:
+        """A message has come, unless the mailbox is closed."""
         if self._machine.by_path.get(self._path) is self:
-            self._messages.append(message)
+            self.messages.append(message)
             self.wake()
 
     def receive(self) -> list[Message]:
         """All messages that are there; does not wait."""
         self._woken = False
-        messages, self._messages = self._messages, []
+        messages, self.messages = self.messages, []
         return messages
 
     def wait(self, seconds: float | None) -> None:
         """Wait until there is a message, or `wake` is called, at most so long, and at most CHECK_AGAIN."""
-        if self._messages or self._woken:
+        if self.messages or self._woken:
             return
         self._waiting = self._world.current
         try:
-            self._world.wait(min(CHECK_AGAIN if seconds is None else seconds, CHECK_AGAIN) / self._host.rate)
+            self._world.wait(min(CHECK_AGAIN if seconds is None else seconds, CHECK_AGAIN) / self.host.rate)
         finally:
             self._waiting = None
 
