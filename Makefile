@@ -25,7 +25,7 @@ CHUNKSTORE_FLOOR := 96
 ENGINE_FLOOR := 97
 PRAVEGA_SPARK_FLOOR := 95
 
-# What make sim runs. SCENARIO=containers or SCENARIO=streams runs that one only.
+# What make sim runs. SCENARIO=containers, streams, tables, groups or jobs runs that one only.
 SEEDS ?= 200
 FIRST ?= 1
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')

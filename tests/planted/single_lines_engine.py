@@ -121,9 +121,18 @@ BREAKAGES = [
     Breakage(
         name="deleted-on-its-way-comes-back",
         file="engine/state/changes/segment_changes.py",
-        old=("    if segment.saved >= 0 or (segment.id <= draft.cycle.sequence and not draft.cycle.complete):\n"),
+        old="    if segment.saved >= 0 or not draft.cycle.complete:\n",
         new="    if segment.saved >= 0:\n",
         tests=["tests/engine/state/test_flush_cycles.py::test_the_cycle_ends_as_it_began"],
+    ),
+    Breakage(
+        name="created-with-the-cycle-comes-back",
+        file="engine/state/changes/segment_changes.py",
+        old="    if segment.saved >= 0 or not draft.cycle.complete:\n",
+        new="    if segment.saved >= 0 or (segment.id <= draft.cycle.sequence and not draft.cycle.complete):\n",
+        tests=[
+            "tests/engine/storage/test_recovery.py::test_a_segment_that_was_created_as_the_cycle_began_stays_deleted"
+        ],
     ),
     Breakage(
         name="removal-not-under-way",

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--scenario", help="containers or streams; by default the seed's")
+    parser.add_argument("--scenario", help="containers, streams, tables, groups or jobs; by default the seed's")
     parser.add_argument("--requests", action="store_true", help="print requests to the storage too")
     parser.add_argument("--whole", action="store_true", help="do not look for a smaller history that fails")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

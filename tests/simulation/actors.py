@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from engine.state.operations import Append, AttributeUpdate, CreateSegment, Oper
 from engine.state.segments import transient_name
 from tests.simulation.history import UNSOUND, History, Process
 from tests.simulation.ledger import Outcome, Written, require
+from tests.simulation.world import Task
 
 T = TypeVar("T")
 
@@ -43,10 +44,11 @@ class Actor:
         self.random = random.Random(f"{history.plan.seed}/{name}")
         self.done = False
         self.begun = 0
+        self.task: Task | None = None
 
     def start(self) -> None:
         """Begin its thread."""
-        self.history.world.spawn(self.process.host, self.name, self._run)
+        self.task = self.history.world.spawn(self.process.host, self.name, self._run)
 
     def _run(self) -> None:
         self.run()
@@ -428,12 +430,16 @@ KINDS: dict[str, tuple[type[Actor], int]] = {
 """The actors, and how likely each is."""
 
 
+def begin_actors(history: History, kinds: Mapping[str, tuple[type[Actor], int]]) -> None:
+    """The actors of the plan."""
+    for kind, host, number in history.plan.actors:
+        history.actors.append(kinds[kind][0](history, history.processes[host], f"{kind} {number}"))
+
+
 def prepare(history: History) -> None:
     """Segments, and the actors of the plan."""
     container = history.sound.container()
     for number in range(history.plan.segments):
         container.create_segment(f"s/{number}")
         history.ledger.reached(f"s/{number}", 0)
-    for kind, host, number in history.plan.actors:
-        process = history.processes[host]
-        history.actors.append(KINDS[kind][0](history, process, f"{kind} {number}"))
+    begin_actors(history, KINDS)

@@ -10,8 +10,12 @@ from unittest import mock
 import pytest
 
 from engine.logs.frames import Frame
+from pravega_spark.client.groups.state import GroupState
+from pravega_spark.streams.key_value_table import checked_update
+from pravega_spark.streams.writing.producer_state import ProducerUpdate
 from tests.simulation import runs
 from tests.simulation.runs import SCENARIOS
+from tests.simulation.world import World
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -35,6 +39,8 @@ def test_seeds_differ() -> None:
     assert runs.run(runs.plan_of(1)).trace != runs.run(runs.plan_of(2)).trace
 
 
+_left = GroupState.left
+
 BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "frames of writers that lost a race count": (
         "containers",
@@ -43,6 +49,26 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     "producers do not store their numbers": (
         "streams",
         lambda: mock.patch("pravega_spark.client.writer.NumberedWrite", return_value=None),
+    ),
+    "conditions of table entries are not checked": (
+        "tables",
+        lambda: mock.patch(
+            "pravega_spark.streams.key_value_table.checked_update",
+            lambda *given: [(key, value, None) for key, value, _ in checked_update(*given)],
+        ),
+    ),
+    "readers that leave do not record their positions": (
+        "groups",
+        lambda: mock.patch.object(GroupState, "left", lambda state, name, *_: _left(state, name)),
+    ),
+    "retention does not wait for subscribers": (
+        "groups",
+        lambda: mock.patch("pravega_spark.streams.maintenance.retention.positions", return_value={}),
+    ),
+    "batches are not numbered": ("jobs", lambda: mock.patch.object(ProducerUpdate, "advance", return_value=[])),
+    "interrupts are not deferred": (
+        "jobs",
+        lambda: mock.patch.object(World, "uninterrupted", lambda _, work: work()),
     ),
 }
 """Ways to break the product, and the scenario that finds each."""

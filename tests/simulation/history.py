@@ -14,12 +14,14 @@ from chunkstore.testing import SimulatedStore
 from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption, LogLost, RootReplaced
+from engine.logs.mailbox import no_mailbox
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
 from tests.simulation.ledger import Ledger, require
+from tests.simulation.mailboxes import Mailboxes
 from tests.simulation.network import Faults, HostStore
 from tests.simulation.plan import GRACE, Incident, Plan
 from tests.simulation.virtual import virtual
@@ -69,7 +71,7 @@ class Process:
 
 class History:
     """A history of a plan. trace: what happened. ledger: what was promised. shared: what the actors of its scenario
-    keep together."""
+    keep together. copies: the places of backups, if there are any."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -81,6 +83,7 @@ class History:
         self.stores: list[HostStore] = []
         self.errors: list[str] = []
         self.shared: Any = None
+        self.copies: Any = None
         self.config = RootConfig(
             id=random.Random(f"{plan.seed}/root").randbytes(16).hex(),
             containers=1,
@@ -91,6 +94,7 @@ class History:
         self.settings = Settings(**{"timeout": PATIENCE, "clock_tolerance": 10.0, "poll": 0.02, **plan.settings})
         self.sound: Process
         self._finished = False
+        self._restarting = 0
 
     @property
     def trace(self) -> list[tuple[float, str, str]]:
@@ -102,13 +106,19 @@ class History:
         """How many operations the actors have begun."""
         return sum(actor.begun for actor in self.actors)
 
-    def run(self, prepare: Callable[[History], None]) -> None:
-        """Run it and check it. Raises the first error. prepare: what there is before the actors begin; it adds them."""
+    def run(
+        self, prepare: Callable[[History], None], patch: Callable[[History, contextlib.ExitStack], None] | None = None
+    ) -> None:
+        """Run it and check it. Raises the first error. prepare: what there is before the actors begin; it adds them.
+        patch: what else is other than usual."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._logged())
             if self.plan.small:
                 stack.enter_context(small_sizes())
-            stack.enter_context(virtual(self.world))
+            if patch is not None:
+                patch(self, stack)
+            mailboxes = Mailboxes(self.world).open if self.plan.mailboxes else no_mailbox
+            stack.enter_context(virtual(self.world, mailboxes))
             self.objects.put(ROOT, self.config.to_bytes())
             director = Host(self.world, "director")
             self.world.spawn(director, "director", lambda: self._direct(director, prepare))
@@ -145,7 +155,7 @@ class History:
         last = start + max([self.plan.faulty, *(each.when + max(each.seconds, 0) for each in self.plan.incidents)])
         pause = self.plan.pause * self.plan.operations
         deadline = last + LONGEST + 10 * pause
-        while working := [actor for actor in self.actors if not actor.done and not actor.process.host.dead]:
+        while (working := self._working()) or self._restarting:
             require(self.world.now < deadline, f"no progress: {[each.name for each in working]} are not done")
             self.world.sleep(0.5)
         self._mend()
@@ -154,6 +164,9 @@ class History:
         self._check()
         self._finished = True
         self.world.sleep(1)
+
+    def _working(self) -> list[Actor]:
+        return [actor for actor in self.actors if not actor.done and not actor.process.host.dead]
 
     def _happen(self, incident: Incident) -> None:
         process = self.processes[incident.host % len(self.processes)]
@@ -166,10 +179,12 @@ class History:
             process.store.outage = self.world.now + incident.seconds
         elif not process.host.dead:
             process.host.kill()
+            self._restarting += 1
             self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host % len(self.processes)))
 
     def _restart(self, number: int) -> None:
         """Another process continues what a killed one did."""
+        self._restarting -= 1
         killed = self.processes[number]
         name = f"{killed.host.name}'"
         process = self.processes[number] = self.process(name, number)
@@ -217,7 +232,8 @@ class History:
         """Look at everything in the root: no error, and no object is missing that the state names."""
         self.objects.now = EPOCH + self.world.now
         root = Root(Stores(self.objects, self.objects), self.config, self.settings, described=True)
-        report = verify_root(root) if self.plan.scenario == "streams" else verify(root)  # whose uploads are not events
+        events = self.plan.scenario != "containers"  # where other bytes are appended
+        report = verify_root(root, deep=self.plan.seed % 4 == 0) if events else verify(root)
         found = [f"{each.object}: {each.problem}" for each in report.findings if each.severity.name == "ERROR"]
         require(not report.errors, f"verify: {found}")
 

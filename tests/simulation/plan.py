@@ -33,7 +33,8 @@ class Plan:
 
     pause: seconds between two operations of an actor, about. faulty: seconds with faults of the storage. small: frames,
     blocks and chunks are so small that a few bytes span several. appends: objects can be appended to, as files; a
-    storage that repeats requests of itself has no such objects.
+    storage that repeats requests of itself has no such objects. mailboxes: all processes are on one machine, and hand
+    each other messages without the storage.
     """
 
     seed: int
@@ -53,6 +54,7 @@ class Plan:
     appends: bool
     segments: int
     settings: dict[str, Any] = field(default_factory=dict)
+    mailboxes: bool = False
 
     @classmethod
     def of(cls, seed: int, scenario: str, kinds: Mapping[str, int]) -> Plan:
@@ -101,6 +103,7 @@ class Plan:
             appends=draw.random() < 0.5 and not faults.doubled,
             segments=draw.choice((1, 1, 2, 3)),
             settings=settings,
+            mailboxes=draw.random() < 0.4,
         )
 
     def smaller(self) -> list[tuple[str, Plan]]:
@@ -123,6 +126,8 @@ class Plan:
             found.append(("right clocks", replace(self, ahead=(0.0,) * self.hosts)))
         if self.switches:
             found.append(("without switches at locks", replace(self, switches=0.0)))
+        if self.mailboxes:
+            found.append(("without mailboxes", replace(self, mailboxes=False)))
         if self.small:
             found.append(("usual sizes", replace(self, small=False)))
         if self.settings["maintenance"]:

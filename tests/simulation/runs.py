@@ -5,24 +5,35 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from tests.simulation import actors, streams
+from tests.simulation import actors, groups, jobs, streams, tables
 from tests.simulation.history import History
+from tests.simulation.network import Faults
 from tests.simulation.plan import Plan
 
 
 class Scenario(NamedTuple):
-    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is."""
+    """What is used: prepare makes what there is before the actors, and the actors. kinds: how likely each is. patch:
+    what is other than usual."""
 
     prepare: Callable[[History], None]
     kinds: Mapping[str, int]
+    patch: Callable[[History, contextlib.ExitStack], None] | None
+
+
+def _scenario(module: Any) -> Scenario:
+    kinds = {name: weight for name, (_, weight) in module.KINDS.items()}
+    return Scenario(module.prepare, kinds, getattr(module, "patches", None))
 
 
 SCENARIOS = {
-    "containers": Scenario(actors.prepare, {name: weight for name, (_, weight) in actors.KINDS.items()}),
-    "streams": Scenario(streams.prepare, {name: weight for name, (_, weight) in streams.KINDS.items()}),
+    "containers": _scenario(actors),
+    "streams": _scenario(streams),
+    "tables": _scenario(tables),
+    "groups": _scenario(groups),
+    "jobs": _scenario(jobs),
 }
 
 
@@ -50,10 +61,13 @@ def plan_of(seed: int, scenario: str | None = None) -> Plan:
 
 @functools.cache
 def _warm_up() -> None:
-    """What is imported or made at its first use is there already, so that it is no part of a history."""
+    """What is imported or made at its first use is there already, so that it is no part of a history: each actor works
+    once."""
     for name, scenario in SCENARIOS.items():
         with contextlib.suppress(Exception):
-            History(Plan.of(0, name, scenario.kinds)).run(scenario.prepare)
+            everybody = tuple((kind, 0, number) for number, kind in enumerate(scenario.kinds))
+            plan = replace(Plan.of(0, name, scenario.kinds), actors=everybody, faults=Faults(), incidents=())
+            History(plan).run(scenario.prepare, scenario.patch)
 
 
 def run(plan: Plan) -> Run:
@@ -62,7 +76,8 @@ def run(plan: Plan) -> Run:
     history = History(plan)
     error: BaseException | None = None
     try:
-        history.run(SCENARIOS[plan.scenario].prepare)
+        scenario = SCENARIOS[plan.scenario]
+        history.run(scenario.prepare, scenario.patch)
     except Exception as failed:
         error = failed
     return Run(plan, error, history.operations, tuple(history.trace))

@@ -4,7 +4,7 @@ truncations; and what must be true of the events that they write and read."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from pravega_spark.errors import (
     TruncatedData,
 )
 from pravega_spark.streams.model.policies import ScalingPolicy
-from tests.simulation.actors import Actor, Collector, Flusher
+from tests.simulation.actors import Actor, Collector, Flusher, begin_actors
 from tests.simulation.history import History, Process
 from tests.simulation.ledger import Outcome, require
 
@@ -32,17 +32,17 @@ SCOPE, STREAM = "scope", "stream"
 class Written:
     """An event that was given to a writer. key: its routing key; begun, ended: when."""
 
-    def __init__(self, writer: str, key: str, number: int, begun: float) -> None:
+    def __init__(self, writer: str, key: str, number: int, begun: float, padding: int = 0) -> None:
         self.writer = writer
         self.key = key
         self.number = number
-        self.data = f"{writer}|{key}|{number}".encode()
+        self.data = f"{writer}|{key}|{number}{'|' * bool(padding)}".encode() + b"x" * padding
         self.begun = begun
         self.ended = float("inf")
         self.outcome = Outcome.PENDING
 
     def __str__(self) -> str:
-        return f"{self.data.decode()} ({self.outcome.value})"
+        return f"{self.writer}|{self.key}|{self.number} ({self.outcome.value})"
 
 
 class Seen(NamedTuple):
@@ -64,10 +64,10 @@ class Events:
         self._clock = clock
         self._numbers: Counter[str] = Counter()
 
-    def begin(self, writer: str, key: str) -> Written:
+    def begin(self, writer: str, key: str, padding: int = 0) -> Written:
         """An event that is about to be written."""
         self._numbers[writer] += 1
-        written = Written(writer, key, self._numbers[writer], self._clock())
+        written = Written(writer, key, self._numbers[writer], self._clock(), padding)
         self.written[written.data] = written
         return written
 
@@ -111,6 +111,10 @@ class Events:
         there = {each.data for each in read} | self.places.keys()
         lost = [str(self.written[data]) for data in self.acknowledged - there]
         require(not lost, f"acknowledged and lost: {sorted(lost)}")
+        self.check_together(there)
+
+    def check_together(self, there: Collection[bytes]) -> None:
+        """All events of a transaction are there, or none."""
         for group in self.together:
             found = [written for written in group if written.data in there]
             names = [str(each) for each in group]
@@ -385,8 +389,7 @@ def prepare(history: History) -> None:
     manager = history.sound.manager
     manager.create_scope(SCOPE)
     manager.create_stream_with_policy(SCOPE, STREAM, ScalingPolicy.fixed_scaling_policy(history.plan.segments))
-    for kind, host, number in history.plan.actors:
-        history.actors.append(KINDS[kind][0](history, history.processes[host], f"{kind} {number}"))
+    begin_actors(history, KINDS)
     history.actors.append(_Last(history, history.sound, "last"))
 
 

@@ -20,9 +20,13 @@ from typing import Any
 from unittest import mock
 
 from engine.containers.container import Container
-from engine.logs import durable_log
+from engine.logs import durable_log, polling, processor, transaction
 from engine.logs.mailbox import no_mailbox
+from pravega_spark.client import asynchronous, loop_futures, writer
 from tests.simulation.world import LEAST, Task, World
+
+DEFERRING = (processor, transaction, polling, loop_futures, asynchronous, writer)
+"""The modules that defer interrupts."""
 
 _world: World | None = None
 
@@ -42,7 +46,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         world = _world
-        if world is not None and world.switches and world.current is not None:
+        if world is not None and world.switches and world.current is not None and not world.current.ending:
             world.maybe_switch()
         if not self._held:
             self._held = True
@@ -67,9 +71,15 @@ class Lock:
             if left is not None and left <= 0:
                 return False
             self._waiting.append(task)
-            world.wait(left)
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(task)
+            try:
+                world.wait(left)
+            except KeyboardInterrupt:
+                if task not in self._waiting:  # it was given the lock
+                    self._wake_next()
+                raise
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(task)
         self._held = True
         return True
 
@@ -77,6 +87,9 @@ class Lock:
         if not self._held:
             raise RuntimeError("release unlocked lock")
         self._held = False
+        self._wake_next()
+
+    def _wake_next(self) -> None:
         if self._waiting and _world is not None:
             _world.wake(self._waiting.popleft())
 
@@ -185,8 +198,8 @@ class _Threads:
 
 
 @contextlib.contextmanager
-def virtual(world: World) -> Iterator[None]:
-    """Within it, this world's threads have its time, its locks and its chance."""
+def virtual(world: World, open_mailbox: Callable[[bytes], Any] = no_mailbox) -> Iterator[None]:
+    """Within it, this world's threads have its time, its locks and its chance. open_mailbox: opens that of a writer."""
     global _world
     assert _world is None, "one world at a time"
     chance = world.random
@@ -238,8 +251,9 @@ def virtual(world: World) -> Iterator[None]:
             (os, "urandom", chance.randbytes),
             (random, "_urandom", chance.randbytes),
             (pools, "_global_shutdown_lock", contextlib.nullcontext()),  # of all hosts, one of which may die with it
-            (durable_log, "open_mailbox", no_mailbox),
+            (durable_log, "open_mailbox", open_mailbox),
             (Container.__init__, "__kwdefaults__", defaults),
+            *((module, "uninterrupted", world.uninterrupted) for module in DEFERRING),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         random.seed(chance.random())

@@ -13,7 +13,11 @@ import heapq
 import math
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+from engine.interrupts import PATIENCE
+
+T = TypeVar("T")
 
 LEAST = 1e-6
 """Seconds that a wait takes at least, so that a thread that waits for nothing does not stop the time."""
@@ -71,9 +75,23 @@ class Host:
 
 
 class Task:
-    """A thread. ticket: which of its waits is the present one."""
+    """A thread. ticket: which of its waits is the present one. struck: an interrupt has come for it. deferring: how
+    many calls it is in that defer interrupts; forced: for too long."""
 
-    __slots__ = ("baton", "begun", "context", "ended", "ending", "host", "name", "run", "ticket", "waiting")
+    __slots__ = (
+        "baton",
+        "begun",
+        "context",
+        "deferring",
+        "ended",
+        "ending",
+        "forced",
+        "host",
+        "name",
+        "run",
+        "struck",
+        "ticket",
+    )
 
     def __init__(self, host: Host, name: str, run: Callable[[], object]) -> None:
         self.host = host
@@ -83,6 +101,8 @@ class Task:
         self.begun = False
         self.ended = False
         self.ending = 0
+        self.deferring = 0
+        self.struck = self.forced = False
         self.context = contextvars.Context()
         self.baton: Any = None
 
@@ -143,6 +163,35 @@ class World:
         if self.random.random() < self.switches:
             self.sleep(LEAST * self.random.randint(1, 5))
 
+    def interrupt(self, task: Task) -> None:
+        """Raise KeyboardInterrupt in a thread where it waits, once it does not defer that, or has for too long."""
+        task.struck, task.forced = True, False
+        self.wake(task)
+        self.at(self.now + PATIENCE, lambda: self._force(task))
+
+    def _force(self, task: Task) -> None:
+        if task.struck:
+            task.forced = True
+            self.wake(task)
+
+    def _raise_interrupt(self, task: Task) -> None:
+        if task.struck and (task.forced or not task.deferring):
+            task.struck = task.forced = False
+            raise KeyboardInterrupt
+
+    def uninterrupted(self, work: Callable[[], T]) -> T:
+        """As `engine.interrupts.uninterrupted`, for the present thread."""
+        task = self.current
+        if task is None:
+            return work()
+        task.deferring += 1
+        try:
+            return work()
+        finally:
+            task.deferring -= 1
+            if not task.ending:
+                self._raise_interrupt(task)
+
     def _schedule(self, when: float, task: Task) -> None:
         self._number += 1
         heapq.heappush(self._due, (when, self._number, task.ticket, task.host.lost, task, None))
@@ -194,12 +243,13 @@ class World:
         if when < math.inf:
             self._schedule(when, task)
         following = self._next()
-        if following is task:
-            return
-        self._hand_over(following)
-        task.baton.acquire()
-        if task.ending:
-            self._raise_ended(task)
+        if following is not task:
+            self._hand_over(following)
+            task.baton.acquire()
+            if task.ending:
+                self._raise_ended(task)
+        if task.struck:
+            self._raise_interrupt(task)
 
     def _hand_over(self, task: Task | None) -> None:
         """Let a thread run; None: the one that called `run`."""

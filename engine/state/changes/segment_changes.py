@@ -189,7 +189,8 @@ def _drop(draft: StateDraft, segment: Segment) -> None:
     draft.unsaved.pop(segment.name, None)
     draft.logged_bytes -= segment.logged
     draft.extents -= len(segment.extents)
-    if segment.saved >= 0 or (segment.id <= draft.cycle.sequence and not draft.cycle.complete):
+    # A cycle under way may be saving it: also one that was created later, but in the frame that began the cycle.
+    if segment.saved >= 0 or not draft.cycle.complete:
         table = draft.tables.get(METADATA) or new_table(METADATA)
         draft.tables[METADATA] = table.put(segment.name, Entry(None, draft.sequence), under_way=True)
     if segment.spilled:

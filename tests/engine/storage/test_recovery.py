@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pytest
@@ -14,7 +14,18 @@ from chunkstore.testing import Crashed, FaultStore, Request, SimulatedStore, cra
 from chunkstore.testing.faults import When
 from engine.containers.container import Container
 from engine.errors import LogLost
-from engine.state.operations import AttributeUpdate, UpdateKind
+from engine.logs.durable_log import DurableLog
+from engine.logs.transaction import Receipt
+from engine.state.operations import (
+    Append,
+    AttributeUpdate,
+    BeginCycle,
+    CreateSegment,
+    Operation,
+    Payload,
+    SaveSegments,
+    UpdateKind,
+)
 from engine.state.segments import EVENT_COUNT
 from engine.storage import recovery
 from engine.storage.recovery import NothingToRecover
@@ -233,6 +244,32 @@ def test_what_another_process_does_during_a_cycle_is_not_in_its_recovery_point(
         container.truncate_log()
         container.collect_garbage()
         container = copy.open()
+
+
+def test_a_segment_that_was_created_as_the_cycle_began_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the frame that begins a cycle there are later operations too. The cycle works on the state after them."""
+    simulation = Simulation(grace=10.0, garbage_delay=10.0)
+    container, other = simulation.open(), simulation.open()
+    commit = DurableLog.commit
+    deleted: list[str] = []
+
+    def together(log: DurableLog, operations: Sequence[Operation]) -> Receipt:
+        if log is not other.log and not deleted:
+            if any(isinstance(each, BeginCycle) for each in operations):
+                operations = [*operations, CreateSegment("s/a"), Append("s/a", Payload(b"new"))]
+            elif any(isinstance(each, SaveSegments) for each in operations):
+                deleted.append("s/a")
+                other.delete("s/a")
+        return commit(log, operations)
+
+    monkeypatch.setattr(DurableLog, "commit", together)
+    container.flush()
+    assert deleted
+    container.create_segment("s/b")
+    container.flush()
+    for opened in (simulation.open(), recovered(without_log(simulation.store))):
+        assert "s/a" not in contents_of(opened)[0]
+        opened.create_segment("s/a")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
