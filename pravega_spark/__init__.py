@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    import chunkstore  # noqa: F401  # raises the error for this system, before anything else fails
 
 if TYPE_CHECKING:
     from chunkstore.errors import (

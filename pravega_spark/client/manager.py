@@ -137,7 +137,6 @@ class StreamInfo(NamedTuple):
 
 
 @checks_parameters(
-    but=("over",),
     hints={
         "root": "give a folder, or a URL such as s3://bucket/streams",
         "rg_config": "give StreamReaderGroupConfig(read_from_tail, scope_name, stream_name)",
@@ -201,10 +200,10 @@ class StreamManager:
             self._missing = missing.root
 
     @classmethod
-    def over(cls, root: Root) -> StreamManager:
+    def over(cls, opened: Root) -> StreamManager:
         """A manager of an open root. Closing it closes the root."""
         manager = cls.__new__(cls)
-        manager._begin(root, lambda **how: root)
+        manager._begin(opened, lambda **how: opened)
         return manager
 
     def _begin(self, root: Root | None, opener: Callable[..., Root]) -> None:

@@ -21,7 +21,7 @@ from pravega_spark.client.groups.event_read import Position
 from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.opening import first_state, start_places
-from pravega_spark.client.groups.reader import SLICE_BYTES, SLICE_TIME, StreamReader
+from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader, join
 from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline
 from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
@@ -86,7 +86,7 @@ class StreamReaderGroup:
         for name, value in (("slice_bytes", size), ("slice_events", slice_events), ("slice_time", seconds)):
             if value is not None and value <= 0:
                 raise ValueError(f"create_reader: {name} must be above 0, not {value!r}")
-        member = Member(self._group, reader_name, SLICE_BYTES if size is None else size)
+        member = join(self._group, reader_name, size)
         with self._lock:
             self._members = [other for other in self._members if not other.offline]
             self._members.append(member)

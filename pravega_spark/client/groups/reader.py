@@ -21,6 +21,7 @@ from engine.errors import SegmentNotFound, SegmentTruncated
 from pravega_spark.client.groups.event_read import EventRead, Position, position_of
 from pravega_spark.client.groups.events import read_slice
 from pravega_spark.client.groups.member import Member
+from pravega_spark.client.groups.open_group import OpenGroup
 from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice, owner_of, span_of
 from pravega_spark.client.groups.state import GroupSegment, GroupState, SegmentNotHeld, followers, places
 from pravega_spark.errors import StreamError, StreamNotFound, StreamRecreated, TruncatedData
@@ -45,6 +46,11 @@ PATIENCE = 1.0
 
 POLL = 0.1
 """Maximum seconds between two polls meanwhile. The readers of one process share polls."""
+
+
+def join(group: OpenGroup, name: str, slice_bytes: int | None) -> Member:
+    """The membership of a new reader. Raises ReaderOnline, GroupNotFound."""
+    return Member(group, name, SLICE_BYTES if slice_bytes is None else slice_bytes)
 
 
 @checks_parameters(but=("__init__",), hints={"slice": "give what get_segment_slice_async() returned"})

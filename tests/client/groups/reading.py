@@ -76,10 +76,11 @@ def segment_of(manager: StreamManager, stream: str, index: int) -> int:
 
 def share(*readers: StreamReader) -> None:
     """Let all readers look at the group until each has its share, and has read nothing."""
+    members = [reader._member for reader in readers]
     for _ in range(3):
-        for reader in readers:
-            reader._member.sync()
-    state = readers[0]._member.group.entry.state()
+        for member in members:
+            member.sync()
+    state = members[0].group.entry.state()
     held = {len(reader.positions) for reader in state.readers.values()}
     assert held == {len(state.positions()) // len(readers)}
 
