@@ -218,7 +218,8 @@ def _public_names() -> dict[str, tuple[str, str]]:
     source = pkgutil.get_data(__name__, "__init__.py")
     if source is None:
         raise ImportError(f"{__name__} cannot find its public names: install it with its sources")
-    (listed,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    branches = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    (listed,) = (node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING")
     imported, renamed = {}, {}
     for node in listed.body:
         if isinstance(node, ast.ImportFrom):
