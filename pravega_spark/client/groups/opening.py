@@ -37,7 +37,7 @@ def create_group(
     Raises StreamNotFound, InvalidStreamCut for a start that is not a cut of its stream, and StreamError if the group
     exists with other streams, or another retention or lease.
     """
-    group = _named(root, scope, name, clock)
+    group = stored_group(root, scope, name, clock)
     state = group.entry.read()[0] or group.entry.create(first_state(group, config))
     ends = {(key.stream, key.id): offset for key, offset in state.ends.items()}
     given = {
@@ -62,7 +62,7 @@ def create_group(
 
 def open_group(root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> OpenGroup:
     """An existing group. Raises GroupNotFound."""
-    group = _named(root, scope, name, clock)
+    group = stored_group(root, scope, name, clock)
     _placed(group, group.entry.state())
     return group
 
@@ -70,7 +70,7 @@ def open_group(root: Root, scope: str, name: str, clock: Callable[[], float] = b
 def delete_group(root: Root, scope: str, name: str) -> None:
     """Delete a group and take its readers offline. A state that cannot be decoded is deleted too. Raises
     GroupNotFound."""
-    group = _named(root, scope, name, boot_time)
+    group = stored_group(root, scope, name)
     state = group.entry.delete()
     if state is not None:
         group.subscriptions.end(state)
@@ -115,7 +115,8 @@ def start_places(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
     return places(snapshot.record.history, cut)
 
 
-def _named(root: Root, scope: str, name: str, clock: Callable[[], float]) -> OpenGroup:
+def stored_group(root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> OpenGroup:
+    """A group as it is stored, whether it exists or not: positions that a restore has lost stay."""
     return OpenGroup(root, validate_scope_name(scope), validate_stream_name(name, "reader group"), clock)
 
 
