@@ -53,6 +53,9 @@ class StreamReaderGroup:
     was deleted, and StorageError. Must be used in the process that created it.
     """
 
+    scope: str
+    name: str
+
     def __init__(self, group: OpenGroup) -> None:
         self.scope = group.scope
         self.name = group.name
