@@ -95,6 +95,8 @@ TYPES_OF_DEFAULTS = {"Unchanged", "Unit"}
 ENVIRONMENT = ("PRAVEGA_CONTROLLER_URI", "PRAVEGA_INDEX_CACHE", "PRAVEGA_SERVE_TOKEN", "PRAVEGA_SETTINGS")
 """The variables that programs read."""
 
+_STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
 _PROTOCOLS = {
     *("__aenter__", "__aexit__", "__aiter__", "__anext__", "__arrow_c_stream__", "__await__", "__call__"),
     *("__contains__", "__enter__", "__eq__", "__exit__", "__getitem__", "__iter__", "__len__", "__lt__", "__next__"),
@@ -248,7 +250,7 @@ def _parameters(name: str, signature: inspect.Signature) -> Iterator[str]:
     found = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
     for number, each in enumerate(found):
         by_name = each.kind is inspect.Parameter.KEYWORD_ONLY
-        star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
+        star = _STARS.get(each.kind, "")
         place = "by name" if by_name or star == "**" else f"{number}"
         default = "" if each.default is each.empty else f" = {_default(each.default)}"
         yield f"{name}({place}: {star}{each.name}: {_annotation(each.annotation)}{default})"
