@@ -7,7 +7,15 @@ The port (`chunkstore.port`) is all that the rest of the project knows of storag
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+# All other packages import this one, so a user of Windows learns it here, and not by a module that is missing there.
+if sys.platform == "win32":
+    raise ImportError(
+        "pravega-spark does not run on Windows: it needs the file locks and the fork of POSIX. Run it in WSL 2, or in "
+        "a container (docs/compatibility.md)"
+    )
 
 from chunkstore.backends import open_store
 from chunkstore.errors import (

@@ -9,11 +9,11 @@ import tempfile
 from pravega_spark import (
     BadKeyVersion,
     Insert,
+    KeyValueTable,
     KeyValueTableConfiguration,
     StreamManager,
     TableKey,
 )
-from pravega_spark.client.key_value_table import KeyValueTable
 
 SCOPE, TABLE = "examples", "stock"
 

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    import chunkstore  # noqa: F401  # raises the error for this system, before anything else fails
 
 if TYPE_CHECKING:
     from chunkstore.errors import (
+        Damaged as Damaged,
         DeclaredError as DeclaredError,
         StorageError as StorageError,
         StorageFull as StorageFull,
         StorageRefused as StorageRefused,
         StorageUnavailable as StorageUnavailable,
     )
-    from chunkstore.metrics import default_metrics as default_metrics
+    from chunkstore.metrics import Metrics as Metrics, default_metrics as default_metrics
     from chunkstore.pravega.source import ArchiveDamaged as ArchiveDamaged
-    from engine.admin.backups import RootBackup as RootBackup
+    from engine.admin.backups import ContainerBackup as ContainerBackup, RootBackup as RootBackup
+    from engine.admin.inspection import ContainerStatus as ContainerStatus
     from engine.errors import (
         ChunksExpired as ChunksExpired,
         ClocksDisagree as ClocksDisagree,
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     from pravega_spark.client.groups.slices import SegmentSlice as SegmentSlice
     from pravega_spark.client.groups.state import (
         CheckpointFailed as CheckpointFailed,
+        GroupSegment as GroupSegment,
         ReaderOffline as ReaderOffline,
         ReaderOnline as ReaderOnline,
         TooManyCheckpoints as TooManyCheckpoints,
@@ -153,6 +160,7 @@ if TYPE_CHECKING:
     from pravega_spark.status_metrics import StatusMetrics as StatusMetrics
     from pravega_spark.streams.key_value_table import KeyValueTableInfo as KeyValueTableInfo
     from pravega_spark.streams.maintenance.retention import Retained as Retained
+    from pravega_spark.streams.maintenance.truncation import Truncation as Truncation
     from pravega_spark.streams.model.cuts import UNBOUNDED as UNBOUNDED, StreamCut as StreamCut
     from pravega_spark.streams.model.epochs import (
         EpochRecord as EpochRecord,
@@ -176,8 +184,15 @@ if TYPE_CHECKING:
         ImportIncomplete as ImportIncomplete,
         ImportReport as ImportReport,
     )
+    from pravega_spark.streams.pravega_lts.table_import import ImportedTable as ImportedTable
+    from pravega_spark.streams.reading.activity import Growth as Growth
     from pravega_spark.streams.reading.lag import Lag as Lag
-    from pravega_spark.streams.reading.timeline import Timeline as Timeline
+    from pravega_spark.streams.reading.timeline import (
+        Border as Border,
+        CutPoint as CutPoint,
+        SegmentSpan as SegmentSpan,
+        Timeline as Timeline,
+    )
     from pravega_spark.streams.values.value_format import ValueFormat as ValueFormat
 
     # Under other names than their own. A strict type checker does not take `import A as B` for an export.
@@ -203,7 +218,8 @@ def _public_names() -> dict[str, tuple[str, str]]:
     source = pkgutil.get_data(__name__, "__init__.py")
     if source is None:
         raise ImportError(f"{__name__} cannot find its public names: install it with its sources")
-    (listed,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    branches = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    (listed,) = (node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING")
     imported, renamed = {}, {}
     for node in listed.body:
         if isinstance(node, ast.ImportFrom):

@@ -40,75 +40,13 @@ class _Query:
     lags: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-class QueryMetrics:
-    """The queries of a session, from now on, by their names (or ids, for those without a name). Close it.
+class Queries:
+    """What is known of the queries of a session, as the listener reports it. Thread-safe."""
 
-    A collector of prometheus_client: any of its registries takes it. Thread-safe.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._names: dict[str, str] = {}
-        self._streams = spark.streams
-        self._listener = _listener(self)
-        self._streams.addListener(self._listener)
-
-    def close(self) -> None:
-        """Hear no more of queries. What was heard stays."""
-        self._streams.removeListener(self._listener)
-
-    def __enter__(self) -> QueryMetrics:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def registry(self) -> CollectorRegistry:
-        """A new registry of prometheus_client with nothing but these metrics."""
-        from prometheus_client import CollectorRegistry
-
-        registry = CollectorRegistry()
-        registry.register(self)
-        return registry
-
-    def text(self) -> str:
-        """In the text form that Prometheus scrapes."""
-        from prometheus_client import generate_latest
-
-        return generate_latest(self.registry()).decode()
-
-    def collect(self) -> Iterator[Metric]:
-        """The metrics, as prometheus_client has them."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        running = GaugeMetricFamily("pravega_query_running", "Whether the query runs", labels=["query"])
-        batches = CounterMetricFamily("pravega_query_batches", "Batches that ended", labels=["query"])
-        rows = CounterMetricFamily("pravega_query_rows", "Rows that were read", labels=["query"])
-        failures = CounterMetricFamily("pravega_query_failures", "How often it ended with an error", labels=["query"])
-        last = GaugeMetricFamily("pravega_query_last_batch_seconds", "Duration of the last batch", labels=["query"])
-        phases = CounterMetricFamily("pravega_query_seconds", "Time taken, by Spark's phase", labels=["query", "phase"])
-        lags = {
-            kind: GaugeMetricFamily(
-                f"pravega_query_lag_{kind}", f"{kind} that the last batch left".capitalize(), labels=["query", "stream"]
-            )
-            for kind in ("events", "bytes", "seconds")
-        }
-        with self._lock:
-            for name, query in sorted(self._queries.items()):
-                running.add_metric([name], query.running)
-                batches.add_metric([name], query.batches)
-                rows.add_metric([name], query.rows)
-                failures.add_metric([name], query.failures)
-                last.add_metric([name], query.last_batch)
-                for phase, seconds in sorted(query.seconds.items()):
-                    phases.add_metric([name, phase], seconds)
-                for stream, lag in sorted(query.lags.items()):
-                    for kind, family in lags.items():
-                        family.add_metric([name, stream], lag[kind])
-        yield from (running, batches, rows, failures, last, phases, *lags.values())
-
-    # --- what the listener hears -------------------------------------------------------------------------------
 
     def started(self, id: str, name: str | None) -> None:
         """A query was started, perhaps again."""
@@ -142,6 +80,77 @@ class QueryMetrics:
         for name in ended[: max(len(self._queries) - MOST_QUERIES, 0)]:
             del self._queries[name]
 
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, as prometheus_client has them."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        running = GaugeMetricFamily("pravega_query_running", "Whether the query runs", labels=["query"])
+        batches = CounterMetricFamily("pravega_query_batches", "Batches that ended", labels=["query"])
+        rows = CounterMetricFamily("pravega_query_rows", "Rows that were read", labels=["query"])
+        failures = CounterMetricFamily("pravega_query_failures", "How often it ended with an error", labels=["query"])
+        last = GaugeMetricFamily("pravega_query_last_batch_seconds", "Duration of the last batch", labels=["query"])
+        phases = CounterMetricFamily("pravega_query_seconds", "Time taken, by Spark's phase", labels=["query", "phase"])
+        lags = {
+            kind: GaugeMetricFamily(
+                f"pravega_query_lag_{kind}", f"{kind} that the last batch left".capitalize(), labels=["query", "stream"]
+            )
+            for kind in ("events", "bytes", "seconds")
+        }
+        with self._lock:
+            for name, query in sorted(self._queries.items()):
+                running.add_metric([name], query.running)
+                batches.add_metric([name], query.batches)
+                rows.add_metric([name], query.rows)
+                failures.add_metric([name], query.failures)
+                last.add_metric([name], query.last_batch)
+                for phase, seconds in sorted(query.seconds.items()):
+                    phases.add_metric([name, phase], seconds)
+                for stream, lag in sorted(query.lags.items()):
+                    for kind, family in lags.items():
+                        family.add_metric([name, stream], lag[kind])
+        yield from (running, batches, rows, failures, last, phases, *lags.values())
+
+
+class QueryMetrics:
+    """The queries of a session, from now on, by their names (or ids, for those without a name). Close it.
+
+    A collector of prometheus_client: any of its registries takes it. Thread-safe.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._queries = Queries()
+        self._streams = spark.streams
+        self._listener = _listener(self._queries)
+        self._streams.addListener(self._listener)
+
+    def close(self) -> None:
+        """Hear no more of queries. What was heard stays."""
+        self._streams.removeListener(self._listener)
+
+    def __enter__(self) -> QueryMetrics:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def registry(self) -> CollectorRegistry:
+        """A new registry of prometheus_client with nothing but these metrics."""
+        from prometheus_client import CollectorRegistry
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return registry
+
+    def text(self) -> str:
+        """In the text form that Prometheus scrapes."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry()).decode()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, as prometheus_client has them."""
+        return self._queries.collect()
+
 
 def _lags(source: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]]:
     """The lag of each stream of a source of ours; nothing of others, and nothing where Spark reports none."""
@@ -162,21 +171,21 @@ def _lags(source: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, float]]
             yield f"{cut.scope}/{cut.stream}", each["lag"]
 
 
-def _listener(metrics: QueryMetrics) -> StreamingQueryListener:
+def _listener(queries: Queries) -> StreamingQueryListener:
     """A listener of Spark, whose class can be derived only where Spark is loaded."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:
-            metrics.started(str(event.id), event.name)
+            queries.started(str(event.id), event.name)
 
         def onQueryProgress(self, event: Any) -> None:
-            metrics.progressed(json.loads(event.progress.json))
+            queries.progressed(json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:
             pass
 
         def onQueryTerminated(self, event: Any) -> None:
-            metrics.terminated(str(event.id), event.exception is not None)
+            queries.terminated(str(event.id), event.exception is not None)
 
     return Listener()

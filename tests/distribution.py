@@ -1,7 +1,7 @@
 """Tries what users install: the wheel, in environments that know nothing of this repository.
 
-`make dist` builds sdist and wheel, and runs this: the wheel's metadata is checked, then README's quick starts and
-commands run as they stand (only /data is another folder), and then each extra alone.
+`make dist` builds sdist and wheel, and runs this: the wheel's metadata and what both contain are checked, then README's
+quick starts and commands run as they stand (only /data is another folder), and then each extra alone.
 `python -m tests.distribution WHEEL [EXTRA…]`: those extras only; `quick-starts` stands for README.
 """
 
@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import zipfile
@@ -39,6 +40,11 @@ USES = {
 
 LIMIT = 900.0
 """Seconds that a program may take."""
+
+PACKAGES = ("chunkstore", "engine", "pravega_spark", "pyspark_pravega")
+
+MOST_BYTES = 3 << 20
+"""A wheel, or a source distribution, that is larger has something in it that users do not need."""
 
 _SEAL = """
 from pravega_spark import StreamManager
@@ -132,9 +138,28 @@ def check_metadata(wheel: Path) -> None:
         Metadata.from_email(packed.read(name), validate=True)
 
 
+def check_contents(wheel: Path) -> None:
+    """Raise AssertionError unless a wheel, and the source distribution beside it, have what they should and no more."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    folders = {name.partition("/")[0] for name in names}
+    (described,) = (name for name in folders if name.endswith(".dist-info"))
+    assert folders == {*PACKAGES, described}, folders
+    assert f"{described}/licenses/LICENSE" in names
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    for source in wheel.parent.glob("*.tar.gz"):
+        with tarfile.open(source) as packed:
+            names = [name.partition("/")[2] for name in packed.getnames()]
+        assert {"LICENSE", "README.md", "CHANGELOG.md", "setup.cfg", "pyproject.toml"} <= set(names), names
+        assert not [name for name in names if name.startswith(("tests", "docs", "notebooks"))], source
+    for file in wheel.parent.iterdir():
+        assert file.stat().st_size < MOST_BYTES, f"{file} has {file.stat().st_size} bytes"
+
+
 def main(wheel: Path, parts: list[str]) -> None:
     """Try these parts, or all of them."""
     check_metadata(wheel)
+    check_contents(wheel)
     for part in parts or [QUICK_STARTS, *extras()]:
         print(f"== {part}", flush=True)
         with tempfile.TemporaryDirectory(prefix="pravega-dist-") as folder:

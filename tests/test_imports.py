@@ -503,3 +503,18 @@ def test_wheel_from_sdist_holds_every_module(tmp_path: Path) -> None:
         for file in (ROOT / "pravega_spark/serve" / folder).iterdir()
     }
     assert packed == modules | pages | {f"{package}/py.typed" for package in PACKAGES}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["pravega_spark", "pyspark_pravega", "engine.root", "chunkstore"])
+def test_on_windows_an_import_says_that_it_does_not_run_there_and_what_to_do(name: str) -> None:
+    """Whatever is imported first. Nothing else that is missing there is met before."""
+    said = in_new_python(
+        "import importlib, json, sys\n"
+        "sys.platform = 'win32'\n"
+        "try:\n"
+        f"    importlib.import_module({name!r})\n"
+        "except ImportError as error:\n"
+        "    print(json.dumps(str(error)))\n"
+    )
+    assert "does not run on Windows" in said and "WSL 2" in said

@@ -235,8 +235,8 @@ def _option_help(option: click.Option, context: click.Context) -> str:
 _ERRORS_HEAD = """# Errors
 
 Every error that the packages declare, by its module. *Message* is the text in the code, with `‹…›` for values. Catch
-`pravega_spark.StreamError`, `engine.errors.EngineError` and `chunkstore.StorageError` to handle all errors of streams,
-of the engine and of the storage. Wrong options and arguments are `ValueError`s.
+`StreamError`, `EngineError` and `StorageError` of `pravega_spark` to handle all errors of streams, of the engine and of
+the storage. Wrong options and arguments are `ValueError`s.
 
 """
 

@@ -102,9 +102,10 @@ def reset(
 def _group(session: Session, name: StreamName) -> StreamReaderGroup:
     """A group to change, as it is stored."""
     from pravega_spark.client.groups.group import StreamReaderGroup
+    from pravega_spark.client.groups.opening import stored_group
 
     session.root.check_writable()
-    return StreamReaderGroup(session.root, name.scope, name.stream)
+    return StreamReaderGroup(stored_group(session.root, name.scope, name.stream))
 
 
 def _reset_target(
@@ -138,8 +139,10 @@ def offline(session: Session, name: StreamName, reader: str, dry_run: bool, yes:
     It does not wait for the lease. Other readers continue at its recorded positions. A reader that runs notices within
     seconds, and reads no more.
     """
+    from pravega_spark.client.groups.entry import GroupEntry
+
     group = _group(session, name)
-    state = group.entry.state()
+    state = GroupEntry(session.root, str(name)).state()
     if reader not in state.readers:
         there = ", ".join(sorted(state.readers)) or "none"
         similar = did_you_mean(suggest(reader, state.readers))

@@ -49,6 +49,7 @@ def update(
     A scaling policy that requires another number of segments replaces all segments, in the same step.
     """
     from pravega_spark.streams.model.stream_record import UNCHANGED, StreamUpdate, checked_tags
+    from pravega_spark.streams.values.value_format import stored_values
 
     if not (tags or no_tags or any(given.values())):
         raise click.UsageError("Give at least one option that changes something.")
@@ -62,7 +63,7 @@ def update(
         retention = retention_of(given, record.retention)
         if retention is not None and given["no_retention"]:
             raise click.UsageError("Give only one of --retain-size, --retain-time and --no-retention.")
-        stored = None if values is None else values.to_store(record, str(name))
+        stored = None if values is None else stored_values(values, record, str(name))
         return StreamUpdate(
             scaling if scaling is not None else UNCHANGED,
             retention if retention is not None or given["no_retention"] else UNCHANGED,

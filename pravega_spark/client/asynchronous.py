@@ -20,7 +20,7 @@ from engine.interrupts import uninterrupted
 from pravega_spark.client.event import Event
 from pravega_spark.client.event_validation import Column, Keys, check_numbers, validated_events, validated_keys
 from pravega_spark.client.reader import Follower, follow
-from pravega_spark.client.writer import EventWriter, Numbers
+from pravega_spark.client.writer import EventWriter, Numbers, loops_of
 from pravega_spark.errors import Closed
 from pravega_spark.quantities import DurationLike
 from pravega_spark.streams.model.cuts import StreamCut
@@ -177,14 +177,14 @@ class AsyncEventWriter(_OfOneLoop):
 
     async def _written(self, write: Callable[[], None]) -> None:
         """Write when it is the call's turn and there is room, and wait until it is durable."""
-        writer = self._opened
-        writer.check_process()
+        loops = loops_of(self._opened)
+        loops.check_process()
         loop = self._running_loop()
         self._check_open()
         done: asyncio.Future[None] = loop.create_future()
-        if not self._turns and writer.has_room:
+        if not self._turns and loops.has_room:
             write()
-            writer.loop_futures.complete_when_durable(done)
+            loops.running().complete_when_durable(done)
             await done
             return
         self._turns[done] = write
@@ -199,12 +199,12 @@ class AsyncEventWriter(_OfOneLoop):
         if self._room is None:
             self._room = self._running_loop().create_future()
             self._room.add_done_callback(lambda _: uninterrupted(self._take_turns))
-            self._opened.loop_futures.complete_when_room(self._room)
+            loops_of(self._opened).running().complete_when_room(self._room)
 
     def _take_turns(self) -> None:
         """Let waiting calls write in their order, while there is room."""
         self._room = None
-        while self._turns and self._opened.has_room:
+        while self._turns and loops_of(self._opened).has_room:
             done, write = self._turns.popitem(last=False)
             if not done.done():  # otherwise it was cancelled just now
                 self._write_for(done, write)
@@ -220,7 +220,7 @@ class AsyncEventWriter(_OfOneLoop):
             done.cancel()
             raise
         else:
-            self._opened.loop_futures.complete_when_durable(done)
+            loops_of(self._opened).running().complete_when_durable(done)
 
 
 class AsyncTail(_OfOneLoop, AsyncIterator[Event]):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from engine.root import Root
-from pravega_spark.client.large_events.event_file import EventFile, EventPayload
+from pravega_spark.client.large_events.event_file import EventPayload, open_event_file
 from pravega_spark.parameters import checks
 from pravega_spark.roots import open_root
 from pravega_spark.streams.model.pointers import EventPointer
@@ -66,7 +66,7 @@ def fetch_event_to_file(
     """
     target = os.fspath(path)
     part = f"{target}.{uuid.uuid4().hex}.part"
-    with EventFile.open(_open(root, wal, storage_options), pointer) as source:
+    with open_event_file(_open(root, wal, storage_options), pointer) as source:
         try:
             with open(part, "wb") as copy:
                 shutil.copyfileobj(source, copy, _COPIED)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from engine.root import Root
-from pravega_spark.client.large_events.event_file import EventFile, EventPayload
+from pravega_spark.client.large_events.event_file import EventFile, EventPayload, open_event_file
 from pravega_spark.streams.model.events import HEADER_SIZE
 from pravega_spark.streams.model.pointers import EventPointer
 from pravega_spark.streams.reading.location import StreamLocation
@@ -37,7 +37,7 @@ class LazyPayload:
 
     def open(self) -> EventFile:
         """The payload as a file that is read piece by piece."""
-        return EventFile.open(self.root, self.pointer)
+        return open_event_file(self.root, self.pointer)
 
     def whole(self) -> bytes:
         """All of the payload."""

@@ -27,9 +27,10 @@ from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.frames import producer_of, write_frame
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.opening import create_group, delete_group, open_group
 from pravega_spark.client.groups.positions import group_cuts, group_names, group_positions
 from pravega_spark.client.key_value_table import KeyValueTable
-from pravega_spark.client.large_events.event_file import EventFile
+from pravega_spark.client.large_events.event_file import EventFile, open_event_file
 from pravega_spark.client.large_events.large_event import LargeEvent
 from pravega_spark.client.last_events import LastEvents, last_events
 from pravega_spark.client.reader import EventRange, Follower, begin_following, read_events
@@ -76,7 +77,7 @@ from pravega_spark.streams.revisions import RevisionedStream
 from pravega_spark.streams.stream_time import time_window
 from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.columns import ValueColumns
-from pravega_spark.streams.values.value_format import ValueFormat
+from pravega_spark.streams.values.value_format import ValueFormat, value_format_of
 from pravega_spark.streams.writing import uploads
 
 if TYPE_CHECKING:
@@ -136,7 +137,6 @@ class StreamInfo(NamedTuple):
 
 
 @checks_parameters(
-    but=("over",),
     hints={
         "root": "give a folder, or a URL such as s3://bucket/streams",
         "rg_config": "give StreamReaderGroupConfig(read_from_tail, scope_name, stream_name)",
@@ -200,10 +200,10 @@ class StreamManager:
             self._missing = missing.root
 
     @classmethod
-    def over(cls, root: Root) -> StreamManager:
+    def over(cls, opened: Root) -> StreamManager:
         """A manager of an open root. Closing it closes the root."""
         manager = cls.__new__(cls)
-        manager._begin(root, lambda **how: root)
+        manager._begin(opened, lambda **how: opened)
         return manager
 
     def _begin(self, root: Root | None, opener: Callable[..., Root]) -> None:
@@ -465,7 +465,7 @@ class StreamManager:
 
     def value_format(self, scope_name: str, stream_name: str) -> ValueFormat | None:
         """How the events of a stream hold structured values, if the stream keeps it (`set_value_format`)."""
-        return ValueFormat.of_stream(self._catalog.stream(scope_name, stream_name).snapshot().record)
+        return value_format_of(self._catalog.stream(scope_name, stream_name).snapshot().record)
 
     def scale_stream(
         self,
@@ -851,19 +851,19 @@ class StreamManager:
     ) -> StreamReaderGroup:
         """A reader group for the streams of a configuration, which may be in another scope than the group."""
         self._catalog.check_scope(scope_name)
-        group = StreamReaderGroup.create(self.root, scope_name, reader_group_name, rg_config)
+        group = StreamReaderGroup(create_group(self.root, scope_name, reader_group_name, rg_config))
         self._writers.add(group)
         return group
 
     def get_reader_group(self, reader_group_name: str, scope_name: str) -> StreamReaderGroup:
         """An existing reader group, whatever its configuration. Raises GroupNotFound."""
-        group = StreamReaderGroup.open(self.root, scope_name, reader_group_name)
+        group = StreamReaderGroup(open_group(self.root, scope_name, reader_group_name))
         self._writers.add(group)
         return group
 
     def delete_reader_group(self, reader_group_name: str, scope_name: str) -> None:
         """Delete a reader group and take its readers offline. Raises GroupNotFound."""
-        StreamReaderGroup.delete(self.root, scope_name, reader_group_name)
+        delete_group(self.root, scope_name, reader_group_name)
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -1010,7 +1010,7 @@ class StreamManager:
         pointer: as readers, writers and the Spark source return it, or its text. Raises NoSuchEvent if the event was
         truncated, InvalidEventPointer if it is not the position of an event, ValueError for malformed text.
         """
-        opened = EventFile.open(self.root, pointer)
+        opened = open_event_file(self.root, pointer)
         self._writers.add(opened)
         return opened
 

@@ -14,7 +14,7 @@ from pravega_spark.client.reader import EventRange, Ranges
 from pravega_spark.errors import Closed
 from pravega_spark.parameters import buffer_of, checks_parameters
 from pravega_spark.streams.model.events import HEADER_SIZE
-from pravega_spark.streams.model.revisions import Revision
+from pravega_spark.streams.model.revisions import Revision, revision_at
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.revisions import RevisionedStream
 
@@ -84,12 +84,12 @@ class RevisionedStreamClient(Generic[T]):
     def fetch_oldest_revision(self) -> Revision:
         """The first revision from which values can be read."""
         self._check_open()
-        return self._stream.query(lambda snapshot: Revision.of_cut(snapshot.head_cut()))
+        return self._stream.query(lambda snapshot: revision_at(snapshot.head_cut()))
 
     def fetch_latest_revision(self) -> Revision:
         """The revision after the last value."""
         self._check_open()
-        return self._stream.query(lambda snapshot: Revision.of_cut(snapshot.tail_cut()))
+        return self._stream.query(lambda snapshot: revision_at(snapshot.tail_cut()))
 
     def read_from(self, revision: Revision) -> Iterator[tuple[Revision, T]]:
         """The values after a revision, up to the end of the stream at the call, each with the revision after it.

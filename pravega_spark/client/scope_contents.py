@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from engine.root import Root
 from pravega_spark.client.groups.entry import GroupNotFound
-from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.opening import delete_group
+from pravega_spark.client.groups.positions import group_names
 from pravega_spark.errors import ScopeNotEmpty, StreamNotFound, StreamNotSealed
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.key_value_table import key_value_tables
@@ -35,7 +36,7 @@ class ScopeContents(NamedTuple):
         """What the scope has now; nothing if it does not exist."""
         return cls(
             tuple(sorted(Catalog(root).streams(scope))),
-            tuple(StreamReaderGroup.names(root, scope)),
+            tuple(group_names(root, scope)),
             tuple(key_value_tables(root, scope, ready=False)),
         )
 
@@ -47,7 +48,7 @@ class ScopeContents(NamedTuple):
 
 def delete_scope(catalog: Catalog, scope: str) -> bool:
     """Delete an empty scope. False if it does not exist. Raises ScopeNotEmpty."""
-    return catalog.delete_scope(scope, lambda: StreamReaderGroup.names(catalog.root, scope))
+    return catalog.delete_scope(scope, lambda: group_names(catalog.root, scope))
 
 
 def delete_scope_with_contents(catalog: Catalog, scope: str) -> bool:
@@ -68,7 +69,7 @@ def _empty(catalog: Catalog, scope: str) -> None:
     contents = ScopeContents.of(catalog.root, scope)
     for name in contents.reader_groups:
         with suppress(GroupNotFound):  # another process was faster, here and below
-            StreamReaderGroup.delete(catalog.root, scope, name)
+            delete_group(catalog.root, scope, name)
     _unsubscribe_groups(catalog.root, scope)
     for name in contents.key_value_tables:
         catalog.key_value_table(scope, name).delete()

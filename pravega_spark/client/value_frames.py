@@ -14,7 +14,15 @@ from pravega_spark.streams.model.stream_record import StreamRecord
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.values.codec import UnencodableValue
 from pravega_spark.streams.values.ddl import checked_schema
-from pravega_spark.streams.values.value_format import EVENT_COLUMNS, READ_COLUMNS, ValueFormat
+from pravega_spark.streams.values.value_format import (
+    EVENT_COLUMNS,
+    READ_COLUMNS,
+    ValueFormat,
+    accepts,
+    check_fit,
+    value_encoder,
+    value_format_of,
+)
 
 ROWS = 64 << 10
 BYTES = 16 << 20
@@ -34,7 +42,7 @@ def encoded(
     _check_kept(format, stream, record)
     fields = _fields(batches.schema)
     columns = checked_schema(fields)
-    format.check_fit(columns, "value_format")
+    check_fit(format, columns, "value_format")
     made = [pa.field("event", pa.large_binary())]
     if _KEY in batches.schema.names:
         made.append(batches.schema.field(_KEY))
@@ -43,8 +51,8 @@ def encoded(
 
 
 def _check_kept(format: ValueFormat, stream: Stream, record: StreamRecord) -> None:
-    kept = ValueFormat.of_stream(record)
-    if kept is not None and not kept.is_kept_as(format):
+    kept = value_format_of(record)
+    if kept is not None and not accepts(kept, format):
         raise ValueError(
             f"value_format is {format.format} of {format.schema}, but stream {stream.key} keeps its values as "
             f"{kept.format} of {kept.schema}: give manager.value_format({stream.scope!r}, {stream.name!r}), or change "
@@ -72,7 +80,7 @@ def _fields(schema: pa.Schema) -> list[pa.Field]:
 def _encoded(
     batches: pa.RecordBatchReader, format: ValueFormat, columns: pa.Schema, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    encoder = format.encoder()
+    encoder = value_encoder(format)
     for batch in batches:
         for part in _parts(batch):
             values = [_cast(part.column(field.name), field) for field in columns]

@@ -159,7 +159,7 @@ class EventWriter:
         self._cause: BaseException | None = None
         self._raised = False
         self._closed = False
-        self._loops: dict[asyncio.AbstractEventLoop, LoopFutures] = {}  # event loops with futures that wait
+        self._loops = WriterLoops(self)
         self._thread = threading.Thread(target=self._run_thread, name=f"event-writer {stream.key}", daemon=True)
         self._thread.start()
         _unclosed.add(self)
@@ -203,7 +203,7 @@ class EventWriter:
         check_number(number, -1)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.write_event_bytes(content, routing_key, number)
-        self.loop_futures.complete_when_durable(done)
+        self._loops.running().complete_when_durable(done)
         return done
 
     def write_event_bytes(
@@ -362,45 +362,6 @@ class EventWriter:
         if self._closed:
             raise Closed(f"this writer of stream {self._stream.key}")
 
-    # --- event loops -------------------------------------------------------------------------------------------
-
-    def check_process(self) -> None:
-        """Raise MadeBeforeFork in another process than the one that created it."""
-        self._owner.check()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a write returns or raises at once, as at most MAX_QUEUED bytes are not durable."""
-        return self._may_write()
-
-    @property
-    def failed(self) -> bool:
-        """Whether an append failed: every later call raises why."""
-        return self._cause is not None
-
-    @property
-    def written_events(self) -> int:
-        """Number of events that were written: those that are durable, and those that are not yet."""
-        with self._lock:
-            return self._end()[0]
-
-    @property
-    def loop_futures(self) -> LoopFutures:
-        """The futures of the running event loop that wait for this writer."""
-        loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            for other in list(self._loops):
-                if other.is_closed():
-                    self._loops.pop(other, None)
-            found = self._loops[loop] = LoopFutures(loop, self)
-        return found
-
-    def _wake_loops(self) -> None:
-        """Let event loops complete their futures, after an append or a failure."""
-        for futures in list(self._loops.values()):
-            futures.wake()
-
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -473,9 +434,9 @@ class EventWriter:
     def _check(self) -> None:
         """Raise the failure, if there is one."""
         if self._cause is not None:
-            raise self.failure_to_raise()
+            raise self._failure()
 
-    def failure_to_raise(self) -> StreamError:
+    def _failure(self) -> StreamError:
         """A new error with the cause of the failure, for a caller that raises it: so `close` does not."""
         failure: StreamError
         if isinstance(self._cause, StreamSealed | StreamNotFound):
@@ -509,7 +470,7 @@ class EventWriter:
         while True:
             with self._lock:
                 if self._cause is not None:
-                    self._wake_loops()  # of an append that was interrupted
+                    self._loops.wake()  # of an append that was interrupted
                     return False
                 if self._appender is None:
                     if self._has_queued() or self._appended:
@@ -659,14 +620,14 @@ class EventWriter:
         if self._producer is not None and (self._durable_number is None or batch.last_number > self._durable_number):
             self._durable_number = batch.last_number
         self._done.wake()
-        self._wake_loops()
+        self._loops.wake()
 
     def _fail(self, error: BaseException) -> None:
         """Fail the writer: nothing more is appended, and waiting calls and futures get the error."""
         self._cause = error
         self._done.wake()
         self._work.wake()
-        self._wake_loops()
+        self._loops.wake()
 
     def _current_routes(self) -> Routes:
         """The present routes of the stream. Raises StreamSealed, StreamNotFound, StreamRecreated."""
@@ -676,6 +637,64 @@ class EventWriter:
         if record.sealed:
             raise StreamSealed(self._stream.key)
         return routes_of(record.routing)
+
+
+class WriterLoops:
+    """The event loops whose coroutines wait for a writer, and what these need of it (see `loop_futures.Progress`)."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._loops: dict[asyncio.AbstractEventLoop, LoopFutures] = {}  # those with futures that wait
+
+    def running(self) -> LoopFutures:
+        """The futures of the running event loop that wait for the writer."""
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            for other in list(self._loops):
+                if other.is_closed():
+                    self._loops.pop(other, None)
+            found = self._loops[loop] = LoopFutures(loop, self)
+        return found
+
+    def wake(self) -> None:
+        """Let event loops complete their futures, after an append or a failure."""
+        for futures in list(self._loops.values()):
+            futures.wake()
+
+    def check_process(self) -> None:
+        """Raise MadeBeforeFork in another process than the one that created the writer."""
+        self._writer._owner.check()
+
+    @property
+    def written_events(self) -> int:
+        """Number of events that were written: those that are durable, and those that are not yet."""
+        with self._writer._lock:
+            return self._writer._end()[0]
+
+    @property
+    def durable_events(self) -> int:
+        """Number of durable events."""
+        return self._writer.durable_events
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a write returns or raises at once, as at most MAX_QUEUED bytes are not durable."""
+        return self._writer._may_write()
+
+    @property
+    def failed(self) -> bool:
+        """Whether an append failed: every later call raises why."""
+        return self._writer._cause is not None
+
+    def failure_to_raise(self) -> StreamError:
+        """A new error for a caller of the writer, which raises it."""
+        return self._writer._failure()
+
+
+def loops_of(writer: EventWriter) -> WriterLoops:
+    """The event loops of a writer."""
+    return writer._loops
 
 
 _unclosed: weakref.WeakSet[EventWriter] = weakref.WeakSet()

@@ -19,7 +19,7 @@ from pravega_spark.console.jobs import MAINTAIN
 from pravega_spark.jobs import work
 from pravega_spark.jobs.command import program
 from pravega_spark.jobs.compaction import copier_on
-from pravega_spark.jobs.outcome import SCALING, VERIFY, JobOutcome
+from pravega_spark.jobs.outcome import SCALING, VERIFY, JobOutcome, failed
 from pravega_spark.jobs.spread import Steps, Target, names, over_named, over_streams
 from pravega_spark.quantities import counted
 from pravega_spark.roots import open_root
@@ -99,7 +99,7 @@ def _root(
         try:
             yield step()
         except Exception as error:
-            yield JobOutcome.failed("", "", name, error)
+            yield failed("", "", name, error)
 
 
 def _flush(root: Root, dry_run: bool) -> JobOutcome:

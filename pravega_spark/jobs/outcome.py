@@ -46,13 +46,13 @@ class JobOutcome(NamedTuple):
         """Whether people see this outcome. The others are only counted."""
         return self.changed or self.error is not None or (self.step in _ALWAYS_SHOWN and bool(self.detail))
 
-    @classmethod
-    def failed(cls, scope: str, stream: str, step: str, error: Exception) -> JobOutcome:
-        """The outcome of a failed step. An unexpected error is logged with its traceback."""
-        if isinstance(error, _EXPECTED):
-            return cls(scope, stream, step, error=error.fact if isinstance(error, AdvisedError) else str(error))
-        logger.error("%s of %s/%s failed unexpectedly", step, scope, stream, exc_info=error)
-        return cls(scope, stream, step, error=repr(error))
+
+def failed(scope: str, stream: str, step: str, error: Exception) -> JobOutcome:
+    """The outcome of a failed step. An unexpected error is logged with its traceback."""
+    if isinstance(error, _EXPECTED):
+        return JobOutcome(scope, stream, step, error=error.fact if isinstance(error, AdvisedError) else str(error))
+    logger.error("%s of %s/%s failed unexpectedly", step, scope, stream, exc_info=error)
+    return JobOutcome(scope, stream, step, error=repr(error))
 
 
 def failures(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:

@@ -15,7 +15,7 @@ from chunkstore.urls import redact
 from engine.admin.progress import Progress, no_progress
 from engine.root import Root
 from pravega_spark.errors import StreamNotFound
-from pravega_spark.jobs.outcome import JobOutcome
+from pravega_spark.jobs.outcome import JobOutcome, failed
 from pravega_spark.roots import open_root
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.model.names import container_of
@@ -129,11 +129,11 @@ def _worked_on(
 ) -> list[JobOutcome]:
     stream, outcomes = catalog.stream(*named), []
     if (failure := failures[stream.number]) is not None:
-        return [JobOutcome.failed(*named, "find", failure)]
+        return [failed(*named, "find", failure)]
     for name, step in steps.items():
         try:
             outcomes.append(step(stream))
         except Exception as error:
             if missing or not isinstance(error, StreamNotFound):  # otherwise it was deleted meanwhile
-                outcomes.append(JobOutcome.failed(*named, name, error))
+                outcomes.append(failed(*named, name, error))
     return outcomes

@@ -12,7 +12,16 @@ from pyspark.sql import types as spark
 from pravega_spark.errors import InvalidValueSchema
 from pravega_spark.streams.values.columns import ValueColumns
 from pravega_spark.streams.values.ddl import TYPE_NAMES, checked_schema, schema_text
-from pravega_spark.streams.values.value_format import EVENT_COLUMNS, READ_COLUMNS, ValueFormat
+from pravega_spark.streams.values.value_format import (
+    EVENT_COLUMNS,
+    READ_COLUMNS,
+    ValueFormat,
+    accepts,
+    check_fit,
+    value_decoder,
+    value_encoder,
+    value_format_of,
+)
 
 if TYPE_CHECKING:
     from pravega_spark.source.options import SourceOptions
@@ -102,7 +111,7 @@ def value_format(options: SourceOptions) -> ValueFormat | None:
 
 def stored_format(record: StreamRecord) -> ValueFormat | None:
     """The format that a stream keeps, if any."""
-    return ValueFormat.of_stream(record)
+    return value_format_of(record)
 
 
 def with_stored_format(options: SourceOptions) -> SourceOptions:
@@ -141,7 +150,7 @@ def chosen_values(schema: spark.StructType, options: SourceOptions) -> ValueColu
             "--value-format avro)."
         )
     format = format or ValueFormat("json", schema_text(wanted))
-    format.decoder(wanted)  # refuses columns that do not fit
+    value_decoder(format, wanted)  # refuses columns that do not fit
     return ValueColumns(format, pa.schema(fields), options.on_malformed)
 
 
@@ -156,7 +165,7 @@ class WrittenValues(NamedTuple):
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with the encoded columns as column `event`, and the columns that route them."""
-        events = self.format.encoder().encode(batch.select(list(self.names)))
+        events = value_encoder(self.format).encode(batch.select(list(self.names)))
         kept = [name for name in ("routing_key", "stream") if name in batch.schema.names and name not in self.names]
         return pa.RecordBatch.from_arrays([events, *map(batch.column, kept)], names=["event", *kept])
 
@@ -192,7 +201,7 @@ def written_values(
     whose = "option 'value_schema'"
     if stored is not None:
         _check_format(stored, options)
-        if format is not None and not stored.is_kept_as(format):
+        if format is not None and not accepts(stored, format):
             raise ValueError(
                 f"Option 'value_schema' is not the schema that stream {options.scope}/{options.stream} keeps, "
                 f"{stored.schema}: remove the option, or change what the stream keeps."
@@ -211,7 +220,7 @@ def written_values(
     if format is None:
         format = ValueFormat("json", schema_text(columns))
     else:
-        format.check_fit(columns, whose)
+        check_fit(format, columns, whose)
     return WrittenValues(format, tuple(columns.names))
 
 

@@ -38,7 +38,10 @@ from pravega_spark.streams.model.key_value_table import (
     Version,
     as_key,
     engine_tables,
+    key_of_stored,
     named_tables,
+    partition_of,
+    stored_key,
 )
 from pravega_spark.streams.model.names import container_of, validate_scope_name, validate_stream_name
 from pravega_spark.streams.model.system_tables import KEY_VALUE_TABLES, SCOPES
@@ -138,7 +141,7 @@ class StoredTable:
         try:
             for batch in batches:
                 operations: list[Operation] = [CheckEntry(KEY_VALUE_TABLES, self.key, version)]
-                operations += [PutEntry(name, configuration.stored_key(key), _value(value)) for key, value in batch]
+                operations += [PutEntry(name, stored_key(configuration, key), _value(value)) for key, value in batch]
                 self.container.commit(operations)
             ready = record._replace(ready=True)
             self.container.commit([PutEntry(KEY_VALUE_TABLES, self.key, ready.encode(), version)])
@@ -246,7 +249,7 @@ class StoredTable:
             break
         configuration = life.configuration
         return [
-            Version(configuration.partition(as_key(modification.key).primary), number)
+            Version(partition_of(configuration, as_key(modification.key).primary), number)
             for modification, number in zip(modifications, results, strict=True)
             if not isinstance(modification, Remove)
         ]
@@ -259,13 +262,13 @@ class StoredTable:
             version = None if isinstance(modification, Insert) else modification.version
             if version is not None and version != Version.NOT_EXISTS:
                 key = as_key(modification.key)
-                if version.partition != configuration.partition(key.primary):
+                if version.partition != partition_of(configuration, key.primary):
                     raise BadKeyVersion(self.key, key, version.as_text())
 
     def _failed(
         self, configuration: KeyValueTableConfiguration, key: TableKey, error: engine_errors.BadKeyVersion
     ) -> ConditionalTableUpdateFailed:
-        partition = configuration.partition(key.primary)
+        partition = partition_of(configuration, key.primary)
         expected = "" if error.expected == NOT_EXISTS else Version(partition, error.expected).as_text()
         if error.actual == NOT_EXISTS:
             return NoSuchKey(self.key, key, expected)
@@ -277,7 +280,7 @@ class StoredTable:
         Raises KeyValueTableNotFound, KeyValueTableRecreated; ValueError.
         """
         configuration = life.configuration
-        stored = [configuration.stored_key(key) for key in keys]
+        stored = [stored_key(configuration, key) for key in keys]
         state = self.container.refresh()
         found = self.container.entries(self._of(life, state).entries, stored, state)
         entries = (found[each] for each in stored)
@@ -293,14 +296,15 @@ class StoredTable:
         """
         state = self.container.refresh()
         entries = self.container.range_entries(self._of(life, state).entries, *keys, state, whole=whole)
+        configuration = life.configuration
         return (
-            _entry(life.configuration, life.configuration.key(key), entry if whole else entry._replace(value=b""))
+            _entry(configuration, key_of_stored(configuration, key), entry if whole else entry._replace(value=b""))
             for key, entry in entries
         )
 
 
 def _entry(configuration: KeyValueTableConfiguration, key: TableKey, entry: Entry) -> KeyValueTableEntry:
-    version = Version(configuration.partition(key.primary), entry.version)
+    version = Version(partition_of(configuration, key.primary), entry.version)
     return KeyValueTableEntry(*key, entry.value or b"", version)
 
 
@@ -324,7 +328,7 @@ def checked_update(
 
 
 def _stored_put(configuration: KeyValueTableConfiguration, modification: TableModification) -> StoredPut:
-    key = configuration.stored_key(modification.key)
+    key = stored_key(configuration, modification.key)
     if isinstance(modification, Insert):
         return key, _value(modification.value), NOT_EXISTS
     expected = modification.version.number if modification.version is not None else None

@@ -37,7 +37,7 @@ from pravega_spark.streams.model.epochs import Comparison
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.names import segment_name
 from pravega_spark.streams.model.readback import readable
-from pravega_spark.streams.model.revisions import Revision
+from pravega_spark.streams.model.revisions import Revision, revision_at
 from pravega_spark.streams.model.stream_record import Routing
 from pravega_spark.streams.model.system_tables import MARKS, STREAMS
 from pravega_spark.streams.reading.snapshot import Snapshot
@@ -159,7 +159,7 @@ class RevisionedStream:
         if entry is None or entry.value is None:
             return _Mark(None, NOT_EXISTS, snapshot.record.version)
         try:
-            mark = Revision.of_cut(decode_mark(entry.value, self._key))
+            mark = revision_at(decode_mark(entry.value, self._key))
         except UnknownFormat:
             raise
         except DataCorruption:
@@ -202,7 +202,7 @@ def _end_at(snapshot: Snapshot, revision: Revision) -> Revision | None:
     start = StreamCut(stream.scope, stream.name, {current: 0})
     if any(low != high for low, high in snapshot.ranges(cut, start).values()):
         return None
-    return Revision.of_cut(start)
+    return revision_at(start)
 
 
 def _is_truncated(snapshot: Snapshot, cut: StreamCut) -> bool:

@@ -145,9 +145,11 @@ class Stream(WritableStream):
 
         Raises StreamSealed, ValueFormatFixed, InvalidValueSchema for a field with the name of a column of a read.
         """
+        from pravega_spark.streams.values.value_format import stored_values
+
         self.update_by(
             lambda record: StreamUpdate(
-                UNCHANGED, UNCHANGED, UNCHANGED, None if format is None else format.to_store(record, self.key)
+                UNCHANGED, UNCHANGED, UNCHANGED, None if format is None else stored_values(format, record, self.key)
             )
         )
 

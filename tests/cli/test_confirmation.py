@@ -17,6 +17,7 @@ from engine.root import Root
 from pravega_spark import KeyValueTableConfiguration, StreamManager
 from pravega_spark.cli.commands import all_commands
 from pravega_spark.cli.main import cli
+from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.source.micro_batch import MicroBatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.archives import CHUNKED, case, laid_out
@@ -122,8 +123,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         for scope in ("sc", "empty"):
             manager.create_scope(scope)
         manager.create_stream("sc", "one")
-        group = manager.create_reader_group("readers", "sc", "one")
-        group.entry.change(lambda state: state.joined("reader", "token"))  # of a process that was killed
+        manager.create_reader_group("readers", "sc", "one")
+        entry = GroupEntry(manager.root, "sc/readers")
+        entry.change(lambda state: state.joined("reader", "token"))  # of a process that was killed
         manager.create_key_value_table("sc", "prices", KeyValueTableConfiguration(1, 4))
         manager.create_transaction_writer("sc", "one").begin_txn("1h")
         with manager.create_writer("sc", "one") as writer:

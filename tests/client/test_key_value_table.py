@@ -34,6 +34,7 @@ from pravega_spark import (
 )
 from pravega_spark.checks import verify_root
 from pravega_spark.client.key_value_table import KeyValueTable
+from pravega_spark.streams.model.key_value_table import partition_of
 from tests.client.large_events.simulated import process
 from tests.support.limits import resident_bytes
 from tests.support.simulation import Simulation, audit, small_sizes
@@ -240,7 +241,7 @@ def test_removals(table: KeyValueTable, settled: Callable[[], None]) -> None:
         table.remove(key(2), Version.NOT_EXISTS)
     for gone in (0, 1, 9):
         with pytest.raises(NoSuchKey) as caught:
-            table.remove(key(gone), Version(CONFIGURATION.partition(key(gone).primary), versions[key(0)].number))
+            table.remove(key(gone), Version(partition_of(CONFIGURATION, key(gone).primary), versions[key(0)].number))
         assert isinstance(caught.value, ConditionalTableUpdateFailed)
         assert pickle.loads(pickle.dumps(caught.value)).expected == caught.value.expected
         assert table.get(key(gone)) is None and not table.exists(key(gone))
@@ -589,7 +590,7 @@ class Machine(RuleBasedStateMachine):
         there = self.model.get(each)
         if expected is None or expected == (there[1] if there else Version.NOT_EXISTS):
             return None
-        wrong_partition = expected.partition not in (-1, CONFIGURATION.partition(each.primary))
+        wrong_partition = expected.partition not in (-1, partition_of(CONFIGURATION, each.primary))
         return NoSuchKey if there is None and not wrong_partition else BadKeyVersion
 
     @rule(data=st.data(), primary=PRIMARY, seconds=st.lists(SECONDARY, min_size=1, max_size=3, unique=True))

@@ -111,26 +111,6 @@ GOOD: dict[str, Any] = {
 }
 """A good value for each parameter without a default, by its name."""
 
-INTERNAL = {
-    "over",
-    "create",
-    "delete",
-    "names",
-    "open",
-    "found",
-    "at",
-    "check_process",
-    "stream",
-    "pool",
-    "later",
-    "positions_at",
-    "leave",
-    "look_soon",
-    "end_threads",
-    "forked",
-}
-"""What stands in these classes, or their bases, and is no call of users."""
-
 
 class Call(NamedTuple):
     """A public call, and one of its parameters."""
@@ -177,7 +157,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
     for name, found in vars(kind).items():
         plain = getattr(found, "__func__", found)
         made = name == "__init__" and kind.__name__ in CONSTRUCTED
-        if inspect.isfunction(plain) and (made or not name.startswith("_")) and name not in INTERNAL:
+        if inspect.isfunction(plain) and (made or not name.startswith("_")):
             yield name, plain
 
 

@@ -10,8 +10,8 @@ BREAKAGES = [
     Breakage(
         name="a-coroutine-writes-before-those-that-wait",
         file=_LOOPS,
-        old="        if not self._turns and writer.has_room:\n",
-        new="        if writer.has_room:\n",
+        old="        if not self._turns and loops.has_room:\n",
+        new="        if loops.has_room:\n",
         tests=[f"{_TESTS}a_write_does_not_overtake_those_that_wait"],
     ),
     Breakage(
@@ -59,7 +59,7 @@ BREAKAGES = [
     Breakage(
         name="a-coroutine-writes-in-a-fork",
         file=_LOOPS,
-        old="        writer.check_process()\n",
+        old="        loops.check_process()\n",
         new="",
         tests=[f"{_TESTS}a_fork_is_refused"],
     ),
@@ -80,7 +80,7 @@ BREAKAGES = [
     Breakage(
         name="coroutines-are-not-woken-by-a-failure",
         file="pravega_spark/client/writer.py",
-        old="        self._work.wake()\n        self._wake_loops()\n",
+        old="        self._work.wake()\n        self._loops.wake()\n",
         new="        self._work.wake()\n",
         tests=[f"{_TESTS}every_call_that_waits_gets_the_failure_once"],
     ),

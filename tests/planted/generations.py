@@ -89,8 +89,8 @@ BREAKAGES = [
     ),
     Breakage(
         name="group-ahead-of-its-stream-stays-there",
-        file="pravega_spark/client/groups/group.py",
-        old="        state = group._placed(state)\n",
+        file="pravega_spark/client/groups/opening.py",
+        old="    state = _placed(group, state)\n",
         new="",
         tests=[f"{_GROUPS}::test_a_group_ahead_of_its_stream_gets_all_events_that_come_after_the_restore"],
     ),

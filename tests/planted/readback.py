@@ -145,9 +145,9 @@ BREAKAGES = [
     ),
     Breakage(
         name="unreadable-groups-hold-back-retention",
-        file="pravega_spark/client/groups/group.py",
-        old="            group.subscriptions.end_everywhere()\n",
-        new="            pass\n",
+        file="pravega_spark/client/groups/opening.py",
+        old="        group.subscriptions.end_everywhere()\n",
+        new="        pass\n",
         tests=[f"{UNREADABLE}::test_a_group_that_nobody_understands_is_named_and_deleted"],
     ),
     Breakage(

@@ -617,7 +617,7 @@ BREAKAGES = [
     Breakage(
         name="group-reset-leaves-a-subscription",
         file="pravega_spark/client/groups/group.py",
-        old='        self.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())\n',
+        old='        self._group.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())\n',
         new="",
         tests=[f"{_CHECKPOINTS}::test_another_configuration"],
     ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pravega_spark import QueryMetrics
+from pravega_spark.query_metrics import Queries
 from pravega_spark.source.spark_api.stream_reader import tells_position
 from tests.spark.folder import Folder
 
@@ -18,7 +19,7 @@ def metrics(folder: Folder) -> Iterator[QueryMetrics]:
         yield metrics
 
 
-def samples(metrics: QueryMetrics) -> dict[tuple[str, ...], float]:
+def samples(metrics: QueryMetrics | Queries) -> dict[tuple[str, ...], float]:
     """The values, by name and those of the labels."""
     found = [sample for family in metrics.collect() for sample in family.samples]
     return {(sample.name, *sample.labels.values()): sample.value for sample in found}
@@ -79,8 +80,9 @@ def test_other_sources_have_no_lag_and_a_closed_listener_hears_nothing(folder: F
     assert ("pravega_query_running", "later") not in samples(metrics)
 
 
-def test_ended_queries_are_forgotten_when_there_are_many(metrics: QueryMetrics) -> None:
+def test_ended_queries_are_forgotten_when_there_are_many() -> None:
     """Those that run are kept."""
+    metrics = Queries()
     metrics.started("first", "first")
     for number in range(1100):
         metrics.started(str(number), None)

@@ -25,6 +25,8 @@ from engine.state.operations import (
 )
 from engine.state.segments import EVENT_COUNT
 from pravega_spark import StreamManager, StreamReaderGroupConfig
+from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.opening import create_group
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.maintenance.index_repair import rebuild_indexes
 from pravega_spark.streams.model.index import encode_records
@@ -77,9 +79,9 @@ SEGMENTS = {
 
 
 def a_slice(manager: StreamManager) -> None:
-    group = manager.create_reader_group_with_config("g", "sc", StreamReaderGroupConfig(False, "sc", "st"))
+    group = create_group(manager.root, "sc", "g", StreamReaderGroupConfig(False, "sc", "st"))
     try:
-        list(asyncio.run(group.create_reader("r").get_segment_slice_async()))
+        list(asyncio.run(StreamReaderGroup(group).create_reader("r").get_segment_slice_async()))
     finally:
         group.end_threads()
 

@@ -18,7 +18,8 @@ from engine.settings import Settings
 from engine.state.operations import Payload
 from engine.storage.object_reads import Stores
 from pravega_spark import KeyValueTableConfiguration, StreamReaderGroupConfig
-from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups import opening
+from pravega_spark.client.groups.positions import group_names
 from pravega_spark.client.manager import StreamManager
 from pravega_spark.errors import ScopeNotEmpty, ScopeNotFound
 from pravega_spark.streams.catalog import Catalog
@@ -39,7 +40,7 @@ def create_stream(root: Root) -> None:
 
 
 def create_group(root: Root) -> None:
-    StreamReaderGroup.create(root, SCOPE, "gr", StreamReaderGroupConfig(False, "other", "st"))
+    opening.create_group(root, SCOPE, "gr", StreamReaderGroupConfig(False, "other", "st"))
 
 
 def create_table(root: Root) -> None:
@@ -73,7 +74,7 @@ def fresh() -> SimulatedStore:
 def lies_there(store: Store) -> bool:
     """Whether anything is in the scope, which exists then."""
     root = opened(store)
-    there = bool([*Catalog(root).streams(SCOPE), *StreamReaderGroup.names(root, SCOPE), *key_value_tables(root, SCOPE)])
+    there = bool([*Catalog(root).streams(SCOPE), *group_names(root, SCOPE), *key_value_tables(root, SCOPE)])
     assert Catalog(root).scope_exists(SCOPE) or not there, "it lies in no scope"
     return there
 
@@ -191,9 +192,9 @@ def _filled() -> SimulatedStore:
     for name in ("gr", "abroad"):
         stream = "other" if name == "abroad" else SCOPE
         config = StreamReaderGroupConfig(False, stream, "st", retention="manual")
-        StreamReaderGroup.create(root, SCOPE, name, config)
+        opening.create_group(root, SCOPE, name, config)
     config = StreamReaderGroupConfig(False, "other", "st", retention="manual")
-    StreamReaderGroup.create(root, "other", "stays", config)
+    opening.create_group(root, "other", "stays", config)
     return store
 
 

@@ -17,7 +17,7 @@ from pravega_spark.segment_ids import segment_label
 _FORMAT = 1
 
 
-@checks_parameters(but=("__init__", "of"))
+@checks_parameters(but=("__init__",))
 class Position:
     """The position of a reader: the offset up to which it has read each of its segments (Pravega: Position).
 
@@ -29,11 +29,6 @@ class Position:
 
     def __init__(self, offsets: Mapping[tuple[str, int], int]) -> None:
         self.offsets = dict(offsets)
-
-    @classmethod
-    def of(cls, positions: Mapping[GroupSegment, int]) -> Position:
-        """The position of a reader with these segments."""
-        return cls({(key.stream, key.id): offset for key, offset in positions.items()})
 
     def to_bytes(self) -> bytes:
         """The position as bytes, for a file or a database."""
@@ -63,6 +58,11 @@ class Position:
     def __repr__(self) -> str:
         offsets = (f"{stream}/{segment_label(segment)}={offset}" for (stream, segment), offset in self.offsets.items())
         return f"Position({', '.join(offsets)})"
+
+
+def position_of(held: Mapping[GroupSegment, int]) -> Position:
+    """The position of a reader with these segments."""
+    return Position({(key.stream, key.id): offset for key, offset in held.items()})
 
 
 class EventRead:
@@ -96,7 +96,7 @@ class EventRead:
     @property
     def position(self) -> Position:
         """The reader's position after the event."""
-        return Position.of({**self._held, **dict([self._at] if self._at is not None else [])})
+        return position_of({**self._held, **dict([self._at] if self._at is not None else [])})
 
     def __repr__(self) -> str:
         if self.is_checkpoint:

@@ -6,40 +6,27 @@ state is stored (see `state` and `entry`); readers of this process may have posi
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import encoded
-from engine.root import Root
 from pravega_spark.client.groups.checkpoint_futures import CheckpointFutures
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
-from pravega_spark.client.groups.entry import GroupConfigMismatch, GroupEntry
 from pravega_spark.client.groups.event_read import Position
+from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.open_group import OpenGroup
-from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader
-from pravega_spark.client.groups.state import (
-    MAX_OUTSTANDING,
-    GroupSegment,
-    GroupState,
-    ReaderOffline,
-    SetBack,
-    places,
-)
-from pravega_spark.errors import InvalidStreamCut, PositionLost, StreamNotFound
+from pravega_spark.client.groups.opening import first_state, start_places
+from pravega_spark.client.groups.reader import SLICE_TIME, StreamReader, join
+from pravega_spark.client.groups.state import GroupSegment, GroupState, ReaderOffline
+from pravega_spark.errors import InvalidStreamCut
 from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, parse_seconds, parse_size
-from pravega_spark.segment_ids import segment_label
 from pravega_spark.streams.model.cuts import StreamCut
-from pravega_spark.streams.model.names import validate_scope_name, validate_stream_name
 from pravega_spark.streams.reading.snapshot import Snapshot
 from pravega_spark.streams.reading.stream_position import (
     CutLike,
@@ -50,8 +37,6 @@ from pravega_spark.streams.reading.stream_position import (
     parse_position,
 )
 
-logger = logging.getLogger(__name__)
-
 
 class SegmentDistribution(NamedTuple):
     """How the segments of a group are shared: their number by reader, and how many have no reader now."""
@@ -60,111 +45,26 @@ class SegmentDistribution(NamedTuple):
     unassigned: int
 
 
-@checks_parameters(but=("create", "delete", "names", "__init__"))
-class StreamReaderGroup(OpenGroup):
+@checks_parameters(but=("__init__",))
+class StreamReaderGroup:
     """A reader group. Made by `StreamManager.create_reader_group`, which also closes it. Thread-safe.
 
     Its methods, and the synchronous ones of its readers, wait for the storage. They raise GroupNotFound if the group
     was deleted, and StorageError. Must be used in the process that created it.
     """
 
-    def __init__(self, root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> None:
-        super().__init__(root, scope, name, clock)
+    scope: str
+    name: str
+
+    def __init__(self, group: OpenGroup) -> None:
+        self.scope = group.scope
+        self.name = group.name
+        self._group = group
+        group.face = self
+        self._entry = group.entry
         self._lock = threading.Lock()
-        self._readers: list[StreamReader] = []
-        self._waiting = CheckpointFutures(self)
-
-    @classmethod
-    def create(
-        cls, root: Root, scope: str, name: str, config: StreamReaderGroupConfig, clock: Callable[[], float] = boot_time
-    ) -> StreamReaderGroup:
-        """Create a group, or open the existing one of this name, which keeps its positions.
-
-        Raises StreamNotFound, InvalidStreamCut for a start that is not a cut of its stream, and StreamError if the
-        group exists with other streams, or another retention or lease.
-        """
-        group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
-        state = group.entry.read()[0] or group.entry.create(group._begun(config))
-        ends = {(key.stream, key.id): offset for key, offset in state.ends.items()}
-        given = {
-            (key, number): offset
-            for key, cut in config.end.items()
-            for number, offset in group.stream(key).snapshot().resolved(cut).positions.items()
-        }
-        if (
-            set(state.streams) != set(config.streams)
-            or config.retention not in ("none", state.retention)
-            or config.lease not in (None, state.lease)
-            or config.checkpoint_interval not in (None, state.interval)
-            or config.max_outstanding_checkpoints not in (MAX_OUTSTANDING, state.max_outstanding)
-            or (given and given != ends)
-        ):
-            raise GroupConfigMismatch(group.entry.key, _configuration(state))
-        state = group._placed(state)
-        if state.retention != "none":
-            group.subscriptions.begin(state)
-        return group
-
-    @classmethod
-    def open(cls, root: Root, scope: str, name: str, clock: Callable[[], float] = boot_time) -> StreamReaderGroup:
-        """An existing group. Raises GroupNotFound."""
-        group = cls(root, validate_scope_name(scope), _checked_name(name), clock)
-        group._placed(group.entry.state())
-        return group
-
-    def _placed(self, state: GroupState) -> GroupState:
-        """The state, with positions that were lost in a restore set back to the end of the restored data (P4).
-
-        If that position cannot be determined, the group is unchanged and its readers raise an error.
-        """
-        for key in state.streams:
-            cut = state.cut(key)
-            with suppress(StreamNotFound, InvalidStreamCut):  # the stream is gone: its readers raise that
-                snapshot = self.stream(key).snapshot()
-                try:
-                    snapshot.check(cut)
-                except PositionLost as lost:
-                    found = snapshot.restored(cut.positions)
-                    if found is None:
-                        continue
-                    set_back = SetBack(int(time.time() * 1000), cut)
-                    positions = places(snapshot.record.history, found)
-                    state = self.entry.change(partial(_set_back, key, positions, set_back))
-                    logger.warning("Reader group %s continues at %s. %s", self.entry.key, found, lost.fact)
-        return state
-
-    def _begun(self, config: StreamReaderGroupConfig) -> GroupState:
-        """The first state: no readers, and all segments of the starting cuts unassigned."""
-        state = GroupState(config.streams, config.retention)
-        if config.lease is not None:
-            state = replace(state, lease=float(config.lease))
-        interval = None if config.checkpoint_interval is None else float(config.checkpoint_interval)
-        state = replace(state, interval=interval, max_outstanding=config.max_outstanding_checkpoints)
-        for key in config.streams:
-            snapshot = self.stream(key).snapshot()
-            cut = cut_at(config.start.get(key, "tail" if config.read_from_tail else "head"), snapshot)
-            state = state.reset(key, _start(snapshot, cut))
-            if key in config.end:
-                end = snapshot.resolved(config.end[key])
-                snapshot.ranges(cut, end)  # raises InvalidStreamCut unless it lies after the start
-                state = replace(state, ends={**state.ends, **_start(snapshot, end)})
-        return replace(state, starts=state.cuts())
-
-    @staticmethod
-    def delete(root: Root, scope: str, name: str) -> None:
-        """Delete a group and take its readers offline. A state that cannot be decoded is deleted too. Raises
-        GroupNotFound."""
-        group = StreamReaderGroup(root, validate_scope_name(scope), _checked_name(name))
-        state = group.entry.delete()
-        if state is not None:
-            group.subscriptions.end(state)
-        else:
-            group.subscriptions.end_everywhere()
-
-    @staticmethod
-    def names(root: Root, scope: str) -> list[str]:
-        """The names of a scope's groups, sorted (Pravega: ReaderGroupManager; Controller.listReaderGroups)."""
-        return GroupEntry.names(root, validate_scope_name(scope))
+        self._members: list[Member] = []
+        self._waiting = CheckpointFutures(group)
 
     # --- readers -----------------------------------------------------------------------------------------------
 
@@ -182,18 +82,18 @@ class StreamReaderGroup(OpenGroup):
         `slice_time` (10 s; or "1m") after it was returned to the program. Events of the slice that a reader holds when
         its process is killed are read again by others.
         """
-        self.check_process()
+        self._group.check_process()
         encoded(reader_name, "reader")
         size = None if slice_bytes is None else parse_size(slice_bytes)
         seconds = SLICE_TIME if slice_time is None else parse_seconds(slice_time)
         for name, value in (("slice_bytes", size), ("slice_events", slice_events), ("slice_time", seconds)):
             if value is not None and value <= 0:
                 raise ValueError(f"create_reader: {name} must be above 0, not {value!r}")
-        reader = StreamReader(self, reader_name, size, slice_events, seconds)
+        member = join(self._group, reader_name, size)
         with self._lock:
-            self._readers = [other for other in self._readers if not other.offline]
-            self._readers.append(reader)
-        return reader
+            self._members = [other for other in self._members if not other.offline]
+            self._members.append(member)
+        return StreamReader(member, slice_events, seconds)
 
     def reader_offline(self, reader_name: str, position: Position | None = None) -> None:
         """Take a reader offline: other readers continue from its recorded positions, or from `position`, which
@@ -202,34 +102,34 @@ class StreamReaderGroup(OpenGroup):
         For a reader whose process has ended. A running reader notices within seconds. Raises InvalidStreamCut for a
         position at which no event begins.
         """
-        at = None if position is None else self.positions_at(position)
+        at = None if position is None else self._group.positions_at(position)
         with self._lock:
-            mine = [reader for reader in self._readers if reader.name == reader_name and not reader.offline]
-        for reader in mine:
-            reader.leave(at)
-        self.entry.change(lambda state: state.left(reader_name, positions=at))
+            mine = [member for member in self._members if member.name == reader_name and not member.offline]
+        for member in mine:
+            member.leave(at)
+        self._entry.change(lambda state: state.left(reader_name, positions=at))
 
     def online_readers(self) -> list[str]:
         """The names of the online readers (Pravega: list_readers)."""
-        return sorted(self.entry.state().readers)
+        return sorted(self._entry.state().readers)
 
     def segment_distribution(self) -> SegmentDistribution:
         """How many segments each online reader has, and how many have no reader (Pravega:
         getReaderSegmentDistribution)."""
-        state = self.entry.state()
+        state = self._entry.state()
         counts = {name: len(reader.positions) for name, reader in sorted(state.readers.items())}
         return SegmentDistribution(counts, len(state.unassigned))
 
     def close(self) -> None:
         """Take the readers that this object created offline, and end its threads. Raises the first of their errors."""
         failures: list[Exception] = []
-        if not self.forked():
-            for reader in list(self._readers):
+        if not self._group.forked():
+            for member in list(self._members):
                 try:
-                    reader.reader_offline()
+                    member.leave()
                 except Exception as error:
                     failures.append(error)
-            self.end_threads()
+            self._group.end_threads()
             self._waiting.close()
         if failures:
             raise failures[0]
@@ -252,14 +152,14 @@ class StreamReaderGroup(OpenGroup):
         """
         self._recorded()
         encoded(name, "checkpoint")
-        state = self.entry.change(lambda state: state.checkpointed(name))
+        state = self._entry.change(lambda state: state.checkpointed(name))
         if state.retention == "automatic":
-            self.subscriptions.release_read(state)
+            self._group.subscriptions.release_read(state)
         return _by_stream(state.checkpoints[name])
 
     def checkpoints(self) -> dict[str, dict[str, StreamCut]]:
         """The stored checkpoints, oldest first, those by `checkpoint` and those that readers passed."""
-        return {name: _by_stream(cuts) for name, cuts in self.entry.state().checkpoints.items()}
+        return {name: _by_stream(cuts) for name, cuts in self._entry.state().checkpoints.items()}
 
     def initiate_checkpoint(self, name: str) -> Future[dict[str, StreamCut]]:
         """Have all online readers pass a checkpoint: each gets its event between two slices, and the positions at which
@@ -282,27 +182,27 @@ class StreamReaderGroup(OpenGroup):
         return self._initiated(None)
 
     def _initiated(self, name: str | None) -> Future[dict[str, StreamCut]]:
-        self.check_process()
+        self._group.check_process()
         run = uuid.uuid4().hex
-        state = self.entry.change(lambda state: state.initiated(run, name))
-        for reader in list(self._readers):
-            reader.look_soon()
+        state = self._entry.change(lambda state: state.initiated(run, name))
+        for member in list(self._members):
+            member.look_soon()
         run = state.run_of(name) or run
         if run in state.runs.values():
-            self.subscriptions.release_checkpoint(state)  # without readers it is complete
+            self._group.subscriptions.release_checkpoint(state)  # without readers it is complete
         return self._waiting.of(run, name or "of generate_stream_cuts", state)
 
     def outstanding_checkpoints(self) -> dict[str, list[str]]:
         """The checkpoints that the group waits for, oldest first, with the readers that have not passed them."""
-        found = self.entry.state().outstanding.values()
+        found = self._entry.state().outstanding.values()
         return {each.name: sorted(each.waiting) for each in found if each.name is not None}
 
     def cancel_outstanding_checkpoints(self) -> None:
         """Cancel the checkpoints that the group waits for: their futures fail, and readers get no event for them."""
-        self.check_process()
-        self.entry.change(lambda state: state.without_outstanding())
-        for reader in list(self._readers):
-            reader.look_soon()
+        self._group.check_process()
+        self._entry.change(lambda state: state.without_outstanding())
+        for member in list(self._members):
+            member.look_soon()
 
     def reset_reader_group(self, config: StreamReaderGroupConfig) -> None:
         """Give the group another configuration: other streams, starts, ends, retention, lease, or checkpoints.
@@ -310,11 +210,11 @@ class StreamReaderGroup(OpenGroup):
         It begins as a new group does, without checkpoints. Its readers stay online: their slices end within seconds.
         (Pravega: resetReaderGroup.) Raises StreamNotFound, InvalidStreamCut.
         """
-        begun = self._begun(config)
+        begun = first_state(self._group, config)
         if begun.retention != "none":  # first, so that retention keeps what will be read
-            self.subscriptions.begin(begun, restart=True)
-        self.entry.change(lambda state: state.restarted(begun))
-        self.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())
+            self._group.subscriptions.begin(begun, restart=True)
+        self._entry.change(lambda state: state.restarted(begun))
+        self._group.subscriptions.end_everywhere(but=begun.streams if begun.retention != "none" else ())
 
     def reset(self, cuts: Mapping[str, PositionLike] | PositionLike | None = None) -> None:
         """Continue reading elsewhere: at a cut, at several by "scope/stream" as `checkpoint` returns them, or at
@@ -330,10 +230,12 @@ class StreamReaderGroup(OpenGroup):
                 state = state.reset(key, positions)
             return state
 
-        state = step(self.entry.state())
+        state = step(self._entry.state())
         if state.retention == "automatic":
-            self.subscriptions.begin(state, restart=True)  # first, so that retention keeps what will be read again
-        self.entry.change(step)
+            self._group.subscriptions.begin(
+                state, restart=True
+            )  # first, so that retention keeps what will be read again
+        self._entry.change(step)
 
     def planned_reset(self, cuts: Mapping[str, PositionLike] | PositionLike | None = None) -> dict[str, StreamCut]:
         """The cuts to which `reset` would go. Raises what that raises."""
@@ -343,22 +245,22 @@ class StreamReaderGroup(OpenGroup):
         self, cuts: Mapping[str, PositionLike] | PositionLike | None
     ) -> dict[str, dict[GroupSegment, int]]:
         """The positions to which a reset goes, by stream."""
-        self.check_process()
-        known = self.entry.state()
+        self._group.check_process()
+        known = self._entry.state()
         streams = known.streams
         if cuts is None:
             cuts = _by_stream(known.restart_cuts())
             if not cuts:
                 raise ValueError(
-                    f"reader group {self.entry.key} was made by an earlier version, which did not keep where it began, "
-                    "and has no checkpoint: give cuts, or a place as 'earliest'"
+                    f"reader group {self._entry.key} was made by an earlier version, which did not keep where it "
+                    "began, and has no checkpoint: give cuts, or a place as 'earliest'"
                 )
         starts = _starts(cuts, streams)
         foreign = sorted(set(starts) - set(streams))
         if foreign:
-            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {foreign[0]}")
-        snapshots = {key: self.stream(key).snapshot() for key in starts}
-        found = {key: _start(snapshots[key], cut_at(place, snapshots[key])) for key, place in starts.items()}
+            raise InvalidStreamCut(f"reader group {self._entry.key} does not read {foreign[0]}")
+        snapshots = {key: self._group.stream(key).snapshot() for key in starts}
+        found = {key: start_places(snapshots[key], cut_at(place, snapshots[key])) for key, place in starts.items()}
         for key, positions in found.items():
             if (end := _end(known, key)) is not None:
                 snapshots[key].ranges(_cut_of(key, positions), end)  # raises InvalidStreamCut if it lies before
@@ -369,43 +271,35 @@ class StreamReaderGroup(OpenGroup):
 
         Raises ValueError if the group's retention is not manual, InvalidStreamCut for a cut before the last one.
         """
-        state, cut = self.entry.state(), parse_cut(cut)
+        state, cut = self._entry.state(), parse_cut(cut)
         key = f"{cut.scope}/{cut.stream}"
         if state.retention != "manual":
-            raise ValueError(f"reader group {self.entry.key} has retention {state.retention!r}, not 'manual'")
+            raise ValueError(f"reader group {self._entry.key} has retention {state.retention!r}, not 'manual'")
         if key not in state.streams:
-            raise InvalidStreamCut(f"reader group {self.entry.key} does not read {key}")
-        self.subscriptions.release(cut)
+            raise InvalidStreamCut(f"reader group {self._entry.key} does not read {key}")
+        self._group.subscriptions.release(cut)
 
     def unread_bytes(self) -> int:
         """LazyPayload bytes after the recorded positions, event headers included (Pravega:
         ReaderGroupMetrics.unreadBytes)."""
         state = self._recorded()
         cuts = _by_stream(state.cuts())
-        return sum(self.stream(key).query(partial(_unread, cut, _end(state, key))) for key, cut in cuts.items())
+        return sum(self._group.stream(key).query(partial(_unread, cut, _end(state, key))) for key, cut in cuts.items())
 
     def _recorded(self) -> GroupState:
         """The state, after all readers of this process have recorded their positions."""
-        self.check_process()
-        for reader in list(self._readers):
+        self._group.check_process()
+        for member in list(self._members):
             with suppress(ReaderOffline):
-                reader.record()
-        return self.entry.state()
+                member.record_returned()
+        return self._entry.state()
 
     def to_str(self) -> str:
         """The group as text for people."""
-        return f"ReaderGroup: {self.entry.key!r}"
+        return f"ReaderGroup: {self._entry.key!r}"
 
     def __repr__(self) -> str:
         return f"StreamReaderGroup({self.to_str()})"
-
-
-def _set_back(stream: str, positions: Mapping[GroupSegment, int], set_back: SetBack, state: GroupState) -> GroupState:
-    return state.placed(stream, positions, set_back)
-
-
-def _checked_name(name: str) -> str:
-    return validate_stream_name(name, "reader group")
 
 
 def _starts(cuts: Mapping[str, PositionLike] | PositionLike, streams: Sequence[str]) -> dict[str, StreamPosition]:
@@ -419,25 +313,6 @@ def _starts(cuts: Mapping[str, PositionLike] | PositionLike, streams: Sequence[s
 
 def _by_stream(cuts: Sequence[StreamCut]) -> dict[str, StreamCut]:
     return {f"{cut.scope}/{cut.stream}": cut for cut in cuts}
-
-
-def _start(snapshot: Snapshot, cut: StreamCut) -> dict[GroupSegment, int]:
-    """The start position of a group at a cut. Raises InvalidStreamCut."""
-    snapshot.check(cut)
-    gone = snapshot.record.history.gone(cut.positions)
-    if gone:
-        raise InvalidStreamCut(
-            f"stream cut {cut}: segment {segment_label(gone[0])} of {snapshot.stream.key} was truncated; start at the "
-            "head"
-        )
-    for number, offset in cut.positions.items():
-        if offset > snapshot.segments.segment(number).start_offset and not snapshot.segments.is_boundary(
-            number, offset
-        ):
-            raise InvalidStreamCut(
-                f"stream cut {cut}: no event of segment {segment_label(number)} begins at offset {offset}"
-            )
-    return places(snapshot.record.history, cut)
 
 
 def _cut_of(stream: str, positions: Mapping[GroupSegment, int]) -> StreamCut:
@@ -455,12 +330,3 @@ def _unread(cut: StreamCut, end: StreamCut | None, snapshot: Snapshot) -> int:
     ranges = snapshot.ranges(cut, snapshot.tail_cut() if end is None else end)
     found, _ = snapshot.available(ranges, fail_on_data_loss=False)
     return sum(high - low for low, high in found.values())
-
-
-def _configuration(state: GroupState) -> str:
-    """The configuration of a group, in words."""
-    interval = f"an interval of {state.interval} s" if state.interval is not None else "no interval"
-    return (
-        f"streams {', '.join(state.streams)}, retention {state.retention!r}, a lease of {state.lease} s, {interval} of "
-        f"checkpoints, at most {state.max_outstanding} of them outstanding, and {'ends' if state.ends else 'no ends'}"
-    )

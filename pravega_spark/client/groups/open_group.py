@@ -46,6 +46,9 @@ class OpenGroup:
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
         self._timers: set[threading.Timer] = set()
+        self.face: object = None
+        """What the program closes. It lives as long as a reader or a thread of the group, so that the manager, which
+        knows it weakly, closes what the program has dropped."""
 
     def positions_at(self, position: Position) -> dict[GroupSegment, int]:
         """A reader's position, by the group's segments; those that the group has completed are left out. Raises

@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 
 from engine.containers.container import Container
 from engine.errors import SegmentNotFound, SegmentTruncated
-from pravega_spark.client.groups.event_read import EventRead, Position
+from pravega_spark.client.groups.event_read import EventRead, Position, position_of
 from pravega_spark.client.groups.events import read_slice
 from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.open_group import OpenGroup
-from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice
+from pravega_spark.client.groups.slices import OpenSpan, SegmentSlice, owner_of, span_of
 from pravega_spark.client.groups.state import GroupSegment, GroupState, SegmentNotHeld, followers, places
 from pravega_spark.errors import StreamError, StreamNotFound, StreamRecreated, TruncatedData
 from pravega_spark.parameters import checks_parameters
@@ -48,6 +48,11 @@ POLL = 0.1
 """Maximum seconds between two polls meanwhile. The readers of one process share polls."""
 
 
+def join(group: OpenGroup, name: str, slice_bytes: int | None) -> Member:
+    """The membership of a new reader. Raises ReaderOnline, GroupNotFound."""
+    return Member(group, name, SLICE_BYTES if slice_bytes is None else slice_bytes)
+
+
 @checks_parameters(but=("__init__",), hints={"slice": "give what get_segment_slice_async() returned"})
 class StreamReader:
     """A reader of a group. Made by `StreamReaderGroup.create_reader`; take it offline when done.
@@ -61,17 +66,15 @@ class StreamReader:
 
     def __init__(
         self,
-        group: OpenGroup,
-        name: str,
-        slice_bytes: int | None = None,
+        member: Member,
         slice_events: int | None = None,
         slice_time: float = SLICE_TIME,
     ) -> None:
-        self.group = group
-        self.name = name
+        self.name = member.name
         self._slice_events = slice_events
         self._slice_time = slice_time
-        self._member = Member(group, name, SLICE_BYTES if slice_bytes is None else slice_bytes)
+        self._group = member.group
+        self._member = member
         self._segments = self._member.segments
         self._streams: dict[str, Stream] = {}
         self._records: dict[str, StreamRecord] = {}  # the states of its streams at the last fresh read
@@ -111,7 +114,7 @@ class StreamReader:
         until = loop.time() + PATIENCE
         fresh, passed = True, self._at
         while True:
-            await loop.run_in_executor(self.group.pool(), self._advance, fresh, passed)
+            await loop.run_in_executor(self._group.pool(), self._advance, fresh, passed)
             if (made := self._handed_out()) is not None:
                 return made
             if loop.time() >= until:
@@ -153,13 +156,13 @@ class StreamReader:
                     self._member.check_online()
                     self._member.sync_if_due()
                 if (event := next(piece, None)) is not None:
-                    return EventRead(event, held, (segment, piece.span.position))
+                    return EventRead(event, held, (segment, span_of(piece).position))
                 self._current = None
-                if not piece.span.lost:
-                    piece.span.returned = True
+                if not span_of(piece).lost:
+                    span_of(piece).returned = True
             piece = self._next_slice(patience)
             held = self._segments.reached()
-            if piece.span.end == 0:
+            if span_of(piece).end == 0:
                 return EventRead(None, held, None, piece.checkpoint_name, piece.is_read_completed)
             assert piece.segment is not None
             self._current = piece.segment, piece, held
@@ -169,12 +172,13 @@ class StreamReader:
 
         Raises ReaderOffline; ValueError for a slice of another reader. Does not wait for the storage.
         """
-        if slice.owner is not self._member:
-            raise ValueError(f"the slice belongs to {slice.owner!r}, not to {self!r}")
-        if slice.span.end == 0 or slice.span.returned:
+        if owner_of(slice) is not self._member:
+            raise ValueError(f"the slice belongs to {owner_of(slice)!r}, not to {self!r}")
+        span = span_of(slice)
+        if span.end == 0 or span.returned:
             return
         self._member.check_online()
-        slice.span.returned = True
+        span.returned = True
         self._member.record_soon()
 
     def reader_offline(self) -> None:
@@ -184,7 +188,7 @@ class StreamReader:
     def position(self) -> Position:
         """The position after the events that were taken so far, released or not."""
         with self._member.lock:
-            return Position.of(self._segments.reached())
+            return position_of(self._segments.reached())
 
     def get_current_time_window(self, stream: str) -> TimeWindow:
         """The bounds of the times of the events that the group reads now in one of its streams, as writers noted them.
@@ -194,8 +198,8 @@ class StreamReader:
         all events that any reader has yet to deal with. The upper bound is that of what this reader has taken. Raises
         ValueError for another stream.
         """
-        key = stream if "/" in stream else f"{self.group.entry.key.partition('/')[0]}/{stream}"
-        state = self.group.entry.state()
+        key = stream if "/" in stream else f"{self._group.entry.key.partition('/')[0]}/{stream}"
+        state = self._group.entry.state()
         if key not in state.streams:
             raise ValueError(f"stream {stream!r} is not one of the group, which reads {', '.join(state.streams)}")
         cut = state.cut(key)
@@ -208,7 +212,7 @@ class StreamReader:
             ahead = {number: max(offset, taken.get(number, offset)) for number, offset in cut.positions.items()}
             return time_window(snapshot, cut, StreamCut(cut.scope, cut.stream, ahead))
 
-        return self.group.stream(key).query(window)
+        return self._group.stream(key).query(window)
 
     def close_at(self, position: Position) -> None:
         """Leave the group at a position that `read_next_event` returned: other readers continue there.
@@ -219,15 +223,7 @@ class StreamReader:
         Raises InvalidStreamCut if no event begins there.
         """
         if not self.offline:
-            self.leave(self.group.positions_at(position))
-
-    def leave(self, at: Mapping[GroupSegment, int] | None) -> None:
-        """Leave the group, at these positions instead of the recorded ones."""
-        self._member.leave(at)
-
-    def look_soon(self) -> None:
-        """Read the group's state at the next call."""
-        self._member.look_soon()
+            self._member.leave(self._group.positions_at(position))
 
     def record(self) -> None:
         """Record the released positions in the group. Raises ReaderOffline."""
@@ -243,7 +239,7 @@ class StreamReader:
         if self._member.checkpoint is not None:
             return None
         with suppress(IndexError):
-            made = self._segments.hand_out(self.group.clock() + self._slice_time)
+            made = self._segments.hand_out(self._group.clock() + self._slice_time)
             self._member.share_soon()
             return made
         return self._empty() if self._member.read_completely else None
@@ -307,7 +303,7 @@ class StreamReader:
         """Raise StreamRecreated if the group has read a stream to its end, and another has its name now."""
         if not self._member.read_completely:
             return
-        state, recreated = self.group.entry.state(), list[str]()
+        state, recreated = self._group.entry.state(), list[str]()
         for key in state.streams:
             with suppress(StreamNotFound):  # a stream that was read completely may be deleted
                 record = self._stream(key).snapshot().record
@@ -348,7 +344,7 @@ class StreamReader:
     def _stream(self, key: str) -> Stream:
         """A stream, always the same object, which caches its decoded record."""
         if key not in self._streams:
-            self._streams[key] = self.group.stream(key)
+            self._streams[key] = self._group.stream(key)
         return self._streams[key]
 
     def _read_one(self, segment: GroupSegment, snapshot: Snapshot, fresh: bool) -> bool:
@@ -393,7 +389,7 @@ class StreamReader:
         if self._segments.positions.get(segment) != position:
             return False
         raise StreamError(
-            f"reader group {self.group.entry.key} has read stream {segment.stream} up to offset {position} of segment "
+            f"reader group {self._group.entry.key} has read stream {segment.stream} up to offset {position} of segment "
             f"{segment_label(segment.id)}, {why}: that was before the root was restored or a container recovered, or "
             "in another root. Choose where it continues, as with group.reset('earliest'): events that it has read may "
             "come again"

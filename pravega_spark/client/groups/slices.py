@@ -65,8 +65,8 @@ class SegmentSlice:
         checkpoint_name: str | None = None,
         is_read_completed: bool = False,
     ) -> None:
-        self.owner = owner
-        self.span = span
+        self._owner = owner
+        self._span = span
         self.segment = segment
         self.checkpoint_name = checkpoint_name
         self.is_read_completed = is_read_completed
@@ -81,18 +81,28 @@ class SegmentSlice:
         return self
 
     def __next__(self) -> Event:
-        span = self.span
+        span = self._span
         if span.returned or span.stopped or span.position >= span.end:
             raise StopIteration
         if span.stop:
             span.stopped = True
             raise StopIteration
-        span.expired = span.expired or self.owner.keep_lease() >= span.until
+        span.expired = span.expired or self._owner.keep_lease() >= span.until
         if span.lost or (span.expired and span.position > span.start):
             raise StopIteration
         event, end = next(self._events)
         span.position = end
         return event
+
+
+def owner_of(slice: SegmentSlice) -> SliceOwner:
+    """The reader that a slice comes from."""
+    return slice._owner
+
+
+def span_of(slice: SegmentSlice) -> OpenSpan:
+    """The part of its segment that a slice has."""
+    return slice._span
 
 
 LEAST_BYTES = 64 << 10
@@ -142,7 +152,7 @@ class ReaderSegments:
     def hand_out(self, until: float) -> SegmentSlice:
         """The next slice that is ready, which ends at `until`. Raises IndexError if there is none."""
         made = self.ready.popleft()
-        made.span.until = until
+        made._span.until = until
         return made
 
     def waiting(self) -> list[GroupSegment]:
@@ -151,7 +161,7 @@ class ReaderSegments:
 
     def put(self, segment: GroupSegment, made: SegmentSlice) -> None:
         """Add a slice of a segment that is ready."""
-        self._out[segment] = _Out(made.span, weakref.ref(made))
+        self._out[segment] = _Out(made._span, weakref.ref(made))
         self.ready.append(made)
 
     def take_back_done(self) -> None:

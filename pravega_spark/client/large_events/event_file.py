@@ -121,7 +121,12 @@ def _found(snapshot: Snapshot, pointer: EventPointer) -> list[ObjectRange]:
     return container.plan_of(segment, start + HEADER_SIZE, end)
 
 
-@checks_parameters(but=("__init__", "open", "readinto", "write"))
+def open_event_file(root: Root, pointer: EventPointer | str) -> EventFile:
+    """The file of the event at a pointer. Raises as `EventPayload.at`."""
+    return EventFile(EventPayload.at(root, pointer), root.stores.chunks.remote)
+
+
+@checks_parameters(but=("__init__", "readinto", "write"))
 class EventFile(io.RawIOBase):
     """The payload of an event as a raw binary file; made by `StreamManager.open_event`, to be closed, or used in a with
     statement.
@@ -143,11 +148,6 @@ class EventFile(io.RawIOBase):
         self._owner = Owner(f"the file of event {self.pointer}", "open the event again")
         self._pool: ThreadPoolExecutor | None = None
         self._flying: dict[int, Future[bytes | memoryview]] = {}
-
-    @classmethod
-    def open(cls, root: Root, pointer: EventPointer | str) -> EventFile:
-        """The file of the event at a pointer. Raises as `EventPayload.at`."""
-        return cls(EventPayload.at(root, pointer), root.stores.chunks.remote)
 
     def readable(self) -> bool:
         """True."""

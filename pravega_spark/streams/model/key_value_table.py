@@ -152,24 +152,27 @@ class KeyValueTableConfiguration:
         """Bytes of both keys."""
         return self.primary_key_length + self.secondary_key_length
 
-    def stored_key(self, key: KeyLike) -> str:
-        """A key as the engine's table has it. Raises ValueError for other lengths."""
-        primary, secondary = as_key(key)
-        check_length("primary key", primary, self.primary_key_length)
-        check_length("secondary key", secondary, self.secondary_key_length)
-        return (primary + secondary).hex()
 
-    def key(self, stored: str) -> TableKey:
-        """The inverse of `stored_key`. Raises ValueError."""
-        data = bytes.fromhex(stored)
-        if len(data) != self.key_length:
-            raise ValueError(f"a key of {len(data)} bytes, where {self.key_length} are due")
-        return TableKey(data[: self.primary_key_length], data[self.primary_key_length :])
+def stored_key(configuration: KeyValueTableConfiguration, key: KeyLike) -> str:
+    """A key as the engine's table has it. Raises ValueError for other lengths."""
+    primary, secondary = as_key(key)
+    check_length("primary key", primary, configuration.primary_key_length)
+    check_length("secondary key", secondary, configuration.secondary_key_length)
+    return (primary + secondary).hex()
 
-    def partition(self, primary: bytes) -> int:
-        """The partition of a primary key, by its hash."""
-        hashed: int = mmh3.hash64(primary, _PARTITION_SEED, x64arch=True, signed=False)[0]
-        return hashed * self.partition_count >> 64
+
+def key_of_stored(configuration: KeyValueTableConfiguration, stored: str) -> TableKey:
+    """The inverse of `stored_key`. Raises ValueError."""
+    data = bytes.fromhex(stored)
+    if len(data) != configuration.key_length:
+        raise ValueError(f"a key of {len(data)} bytes, where {configuration.key_length} are due")
+    return TableKey(data[: configuration.primary_key_length], data[configuration.primary_key_length :])
+
+
+def partition_of(configuration: KeyValueTableConfiguration, primary: bytes) -> int:
+    """The partition of a primary key, by its hash."""
+    hashed: int = mmh3.hash64(primary, _PARTITION_SEED, x64arch=True, signed=False)[0]
+    return hashed * configuration.partition_count >> 64
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:
@@ -222,7 +225,7 @@ class KeyRange(NamedTuple):
         last = end if prefix is None else prefix
         behind = _behind((base + (last or b"")).hex())
         if after is not None:
-            first = max(first, configuration.stored_key(after) + "\0")
+            first = max(first, stored_key(configuration, after) + "\0")
         return cls(first, behind)
 
 

@@ -56,8 +56,8 @@ class Revision(_Fields):
             raise InvalidStreamCut(f"a revision of {self.scope}/{self.stream} cannot have offset {self.offset}")
         return StreamCut(self.scope, self.stream, {self.segment_id: self.offset})
 
-    @staticmethod
-    def of_cut(cut: StreamCut) -> Revision:
-        """The revision of a cut with one segment."""
-        [(segment, offset)] = cut.positions.items()
-        return Revision(cut.scope, cut.stream, segment, offset)
+
+def revision_at(cut: StreamCut) -> Revision:
+    """The revision of a cut with one segment."""
+    [(segment, offset)] = cut.positions.items()
+    return Revision(cut.scope, cut.stream, segment, offset)

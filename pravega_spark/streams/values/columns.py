@@ -10,7 +10,7 @@ import pyarrow as pa
 from pravega_spark.streams.values.codec import OnMalformed
 from pravega_spark.streams.values.ddl import checked_schema
 from pravega_spark.streams.values.retyping import retyped
-from pravega_spark.streams.values.value_format import ValueFormat, refuse_event_columns
+from pravega_spark.streams.values.value_format import ValueFormat, refuse_event_columns, value_decoder
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ValueColumns:
 
     def decoder(self) -> Callable[[pa.Array], list[pa.Array]]:
         """A function from a column of events to these columns. It raises MalformedValue."""
-        decode = self.format.decoder(checked_schema(list(self.schema)), self.on_malformed).decode
+        decode = value_decoder(self.format, checked_schema(list(self.schema)), self.on_malformed).decode
 
         def columns(events: pa.Array) -> list[pa.Array]:
             found = decode(events)

@@ -49,23 +49,6 @@ class ValueFormat:
             raise ValueError(f"a value format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         self.fields()
 
-    @classmethod
-    def of_stream(cls, record: StreamRecord) -> ValueFormat | None:
-        """The format that a stream keeps, if any."""
-        return None if record.values is None else cls(*record.values)
-
-    def to_store(self, record: StreamRecord, stream: str) -> StoredValueFormat:
-        """What the record of a stream keeps of it instead of what it has. stream: its name, for errors.
-
-        Raises ValueFormatFixed for another Avro schema than the stream has, as it would misread the stream's events,
-        and InvalidValueSchema for a field with the name of a column of a read.
-        """
-        refuse_event_columns(self.fields().names)
-        stored, known = StoredValueFormat(self.format, self.schema), record.values
-        if known is not None and known.format == "avro" and stored != known:
-            raise ValueFormatFixed(stream)
-        return stored
-
     def fields(self) -> pa.Schema:
         """The fields of a value, and their Arrow types."""
         if self.format == "avro":
@@ -76,63 +59,86 @@ class ValueFormat:
 
         return parse_schema(self.schema)
 
-    def decoder(self, wanted: pa.Schema | None = None, on_malformed: OnMalformed = "fail") -> Decoder:
-        """Decodes events into some fields, by default all. A wanted field that values do not have is null.
 
-        Raises InvalidValueSchema if the type of a wanted field does not fit that of the values.
-        """
-        wanted = self.fields() if wanted is None else wanted
-        if self.format == "avro":
-            from pravega_spark.streams.values.avro import AvroDecoder
+def value_format_of(record: StreamRecord) -> ValueFormat | None:
+    """The format that a stream keeps, if any."""
+    return None if record.values is None else ValueFormat(*record.values)
 
-            return AvroDecoder(self.schema, wanted, on_malformed)
-        from pravega_spark.streams.values.json_decoding import JsonDecoder
 
-        return JsonDecoder(wanted, on_malformed)
+def stored_values(values: ValueFormat, record: StreamRecord, stream: str) -> StoredValueFormat:
+    """What the record of a stream keeps of a format instead of what it has. stream: its name, for errors.
 
-    def encoder(self) -> Encoder:
-        """Encodes columns that fit (`check_fit`)."""
-        if self.format == "avro":
-            from pravega_spark.streams.values.avro import AvroEncoder
+    Raises ValueFormatFixed for another Avro schema than the stream has, as it would misread the stream's events, and
+    InvalidValueSchema for a field with the name of a column of a read.
+    """
+    refuse_event_columns(values.fields().names)
+    stored, known = StoredValueFormat(values.format, values.schema), record.values
+    if known is not None and known.format == "avro" and stored != known:
+        raise ValueFormatFixed(stream)
+    return stored
 
-            return AvroEncoder(self.schema)
-        from pravega_spark.streams.values.json_encoding import JsonEncoder
 
-        return JsonEncoder()
+def value_decoder(values: ValueFormat, wanted: pa.Schema | None = None, on_malformed: OnMalformed = "fail") -> Decoder:
+    """Decodes events into some fields, by default all. A wanted field that values do not have is null.
 
-    def is_kept_as(self, other: ValueFormat) -> bool:
-        """Whether values of another format may be written to a stream that keeps this one."""
-        return self == other or (self.format == other.format == "json" and not self.misfits(other.fields()))
+    Raises InvalidValueSchema if the type of a wanted field does not fit that of the values.
+    """
+    wanted = values.fields() if wanted is None else wanted
+    if values.format == "avro":
+        from pravega_spark.streams.values.avro import AvroDecoder
 
-    def check_fit(self, columns: pa.Schema, whose: str) -> None:
-        """Raise ValueError if columns cannot be written as values of this schema. whose: where the schema is from."""
-        misfits = self.misfits(columns)
-        if misfits:
-            from pravega_spark.streams.values.ddl import schema_text
+        return AvroDecoder(values.schema, wanted, on_malformed)
+    from pravega_spark.streams.values.json_decoding import JsonDecoder
 
-            raise ValueError(
-                f"The columns do not fit the schema of {whose}, {schema_text(self.fields())}: {', and '.join(misfits)}."
-                " Cast, add or drop columns."
-            )
+    return JsonDecoder(wanted, on_malformed)
 
-    def misfits(self, written: pa.Schema) -> list[str]:
-        """What is wrong with columns that are to be written as values of this schema, a clause for each problem."""
-        from pravega_spark.streams.values.ddl import type_text
 
-        fields = self.fields()
-        found = []
-        for column in written:
-            if column.name not in fields.names:
-                found.append(f"column {column.name!r} ({type_text(column.type)}) is not in it")
-            elif not _fits(column.type, fields.field(column.name).type):
-                wanted = type_text(fields.field(column.name).type)
-                found.append(f"column {column.name!r} is {type_text(column.type)} instead of {wanted}")
-        found += [
-            f"column {field.name!r} ({type_text(field.type)}, not null) is missing"
-            for field in fields
-            if not field.nullable and field.name not in written.names
-        ]
-        return found
+def value_encoder(values: ValueFormat) -> Encoder:
+    """Encodes columns that fit (`check_fit`)."""
+    if values.format == "avro":
+        from pravega_spark.streams.values.avro import AvroEncoder
+
+        return AvroEncoder(values.schema)
+    from pravega_spark.streams.values.json_encoding import JsonEncoder
+
+    return JsonEncoder()
+
+
+def accepts(kept: ValueFormat, written: ValueFormat) -> bool:
+    """Whether values of another format may be written to a stream that keeps `kept`."""
+    return kept == written or (kept.format == written.format == "json" and not _misfits(kept, written.fields()))
+
+
+def check_fit(values: ValueFormat, columns: pa.Schema, whose: str) -> None:
+    """Raise ValueError if columns cannot be written as values of this schema. whose: where the schema is from."""
+    misfits = _misfits(values, columns)
+    if misfits:
+        from pravega_spark.streams.values.ddl import schema_text
+
+        raise ValueError(
+            f"The columns do not fit the schema of {whose}, {schema_text(values.fields())}: {', and '.join(misfits)}."
+            " Cast, add or drop columns."
+        )
+
+
+def _misfits(values: ValueFormat, written: pa.Schema) -> list[str]:
+    """What is wrong with columns that are to be written as values of this schema, a clause for each problem."""
+    from pravega_spark.streams.values.ddl import type_text
+
+    fields = values.fields()
+    found = []
+    for column in written:
+        if column.name not in fields.names:
+            found.append(f"column {column.name!r} ({type_text(column.type)}) is not in it")
+        elif not _fits(column.type, fields.field(column.name).type):
+            wanted = type_text(fields.field(column.name).type)
+            found.append(f"column {column.name!r} is {type_text(column.type)} instead of {wanted}")
+    found += [
+        f"column {field.name!r} ({type_text(field.type)}, not null) is missing"
+        for field in fields
+        if not field.nullable and field.name not in written.names
+    ]
+    return found
 
 
 def refuse_event_columns(names: list[str]) -> None:

@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 from engine.root import Root
 from pravega_spark import StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
+from pravega_spark.client.groups.entry import GroupEntry
 from pravega_spark.client.groups.group import StreamReaderGroup
 from pravega_spark.client.groups.open_group import OpenGroup
+from pravega_spark.client.groups.opening import create_group
 from pravega_spark.client.groups.reader import StreamReader
 from pravega_spark.client.groups.slices import SegmentSlice
+from pravega_spark.client.groups.state import GroupState
 
 T = TypeVar("T")
 
@@ -22,7 +25,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.groups: list[StreamReaderGroup] = []
+        self.groups: list[OpenGroup] = []
 
     def __call__(self) -> float:
         return self.now
@@ -73,22 +76,28 @@ def segment_of(manager: StreamManager, stream: str, index: int) -> int:
 
 def share(*readers: StreamReader) -> None:
     """Let all readers look at the group until each has its share, and has read nothing."""
+    members = [reader._member for reader in readers]
     for _ in range(3):
-        for reader in readers:
-            reader._member.sync()
-    state = readers[0].group.entry.state()
-    assert set(segments_held(readers[0].group).values()) == {len(state.positions()) // len(readers)}
+        for member in members:
+            member.sync()
+    state = members[0].group.entry.state()
+    held = {len(reader.positions) for reader in state.readers.values()}
+    assert held == {len(state.positions()) // len(readers)}
 
 
-def segments_held(group: StreamReaderGroup | OpenGroup) -> dict[str, int]:
-    return {name: len(reader.positions) for name, reader in group.entry.state().readers.items()}
+def stored(root: Root) -> GroupState:
+    """The state of the group as it is stored."""
+    return GroupEntry(root, "sc/rg").state()
+
+
+def segments_held(group: StreamReaderGroup) -> dict[str, int]:
+    return dict(group.segment_distribution().readers)
 
 
 def grouped(root: Root, clock: Clock, stream: str = "one", lease: float = 60.0, **config: Any) -> StreamReaderGroup:
     settings = StreamReaderGroupConfig(False, "sc", stream, lease=lease, **config)
-    group = StreamReaderGroup.create(root, "sc", "rg", settings, clock)
-    clock.groups.append(group)
-    return group
+    clock.groups.append(create_group(root, "sc", "rg", settings, clock))
+    return StreamReaderGroup(clock.groups[-1])
 
 
 def halves(manager: StreamManager, stream: str) -> None:

@@ -21,6 +21,7 @@ from tests.client.groups.reading import (
     payloads,
     run,
     share,
+    stored,
     write,
 )
 
@@ -169,11 +170,11 @@ def test_until_it_has_passed_a_reader_takes_and_completes_nothing(manager: Strea
     assert done(future)["sc/one"].positions == {0: 0}
     second = group.initiate_checkpoint("d")
     passed(reader, "d")
-    assert [one.id for one in group.entry.state().readers["r"].positions] == [0]
+    assert [one.id for one in stored(manager.root).readers["r"].positions] == [0]
     next_slice(reader)
     assert done(second)["sc/one"].positions == {0: 9}
     next_slice(reader)
-    assert len(group.entry.state().readers["r"].positions) == 2
+    assert len(stored(manager.root).readers["r"].positions) == 2
 
 
 def test_a_reader_that_joins_has_nothing_to_do_with_it(manager: StreamManager) -> None:
@@ -209,7 +210,7 @@ def test_checkpoints_are_passed_in_their_order_silent_ones_without_an_event(mana
     assert done(first) == done(again)
     next_slice(reader)
     assert done(other) == done(first) and list(group.checkpoints()) == ["c", "d"]
-    assert group.entry.state().outstanding == {}
+    assert stored(manager.root).outstanding == {}
 
 
 def test_a_group_waits_for_three_checkpoints_or_as_many_as_its_configuration_says(manager: StreamManager) -> None:
@@ -331,7 +332,7 @@ def test_another_configuration(manager: StreamManager) -> None:
     group.reset_reader_group(config)
     assert sorted(map(int, drained(reader))) == list(range(40))
     assert list(part) == [] and group.checkpoints() == {} and group.online_readers() == ["r"]
-    assert group.entry.state().lease == 30.0 and list(group.stream_cuts()) == ["sc/four"]
+    assert stored(manager.root).lease == 30.0 and list(group.stream_cuts()) == ["sc/four"]
     assert manager.stream_info("sc", "one").subscribers == {}
     assert list(manager.stream_info("sc", "four").subscribers) == ["rg"]
     manager.create_reader_group_with_config("rg", "sc", config)

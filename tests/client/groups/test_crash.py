@@ -16,6 +16,8 @@ from chunkstore.testing import Crashed, FaultStore, crash_at, fail_at
 from chunkstore.testing.faults import Plan
 from engine.errors import EngineError
 from pravega_spark import CheckpointFailed, StreamError, StreamManager, StreamReaderGroup, StreamReaderGroupConfig
+from pravega_spark.client.groups.open_group import OpenGroup
+from pravega_spark.client.groups.opening import create_group
 from tests.client.large_events.simulated import SimulatedRoot, process
 from tests.support.simulation import Simulation
 
@@ -52,10 +54,10 @@ class Run:
     def go(self) -> None:
         """Until it is done, or the process is dead, or it has heard of a failure."""
         manager = process(self.simulation, self.through)
-        groups: list[StreamReaderGroup] = []
+        groups: list[OpenGroup] = []
         try:
-            groups.append(manager.create_reader_group_with_config("rg", "sc", FIRST))
-            self._work(groups[0])
+            groups.append(create_group(manager.root, "sc", "rg", FIRST))
+            self._work(StreamReaderGroup(groups[0]))
         except (Crashed, StorageError, EngineError, StreamError):
             self.failed = True
         finally:

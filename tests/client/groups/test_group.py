@@ -12,6 +12,8 @@ from engine.state.operations import PutEntry
 from pravega_spark import InvalidStreamCut, StreamCut, StreamManager, StreamNotFound
 from pravega_spark.client.groups.config import StreamCuts, StreamReaderGroupConfig
 from pravega_spark.client.groups.entry import GROUPS, GroupConfigMismatch, GroupNotFound
+from pravega_spark.client.groups.group import StreamReaderGroup
+from pravega_spark.client.groups.opening import open_group
 from pravega_spark.client.groups.state import ReaderOffline, ReaderOnline
 from pravega_spark.errors import ScopeNotFound, StreamError
 from pravega_spark.streams.maintenance.subscribers import NotSubscribed
@@ -194,7 +196,8 @@ def test_errors_travel(error: Exception) -> None:
 
 
 def test_a_closed_group_schedules_nothing(manager: StreamManager) -> None:
-    group = manager.create_reader_group("rg", "sc", "one")
-    group.close()
-    group.later(60, lambda: None)
+    manager.create_reader_group("rg", "sc", "one")
+    opened = open_group(manager.root, "sc", "rg")
+    StreamReaderGroup(opened).close()
+    opened.later(60, lambda: None)
     assert not [each for each in threading.enumerate() if isinstance(each, threading.Timer) and each.is_alive()]

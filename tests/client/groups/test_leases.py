@@ -19,7 +19,7 @@ from pravega_spark import StreamManager
 from pravega_spark.client.groups.config import StreamReaderGroupConfig
 from pravega_spark.client.groups.member import Member
 from pravega_spark.client.groups.state import ReaderOffline
-from tests.client.groups.reading import Clock, drained, grouped, next_slice, numbered, payloads, run, write
+from tests.client.groups.reading import Clock, drained, grouped, next_slice, numbered, payloads, run, stored, write
 from tests.support import limits
 
 pytestmark = pytest.mark.usefixtures("no_patience")
@@ -97,12 +97,12 @@ def test_a_lease_is_kept_in_the_background(manager: StreamManager, roots: tuple[
     write(manager, "one", numbered(3))
     slow = grouped(roots[0], clock)
     reader = slow.create_reader("slow")
-    beat = slow.entry.state().readers["slow"].beat
+    beat = stored(roots[0]).readers["slow"].beat
     part = next_slice(reader)
     clock.now += 20  # a third of the lease
     next(part)
-    slow.pool().shutdown()
-    assert slow.entry.state().readers["slow"].beat == beat + 1
+    clock.groups[0].pool().shutdown()
+    assert stored(roots[0]).readers["slow"].beat == beat + 1
 
 
 def test_released_positions_are_recorded_within_seconds(
@@ -114,17 +114,17 @@ def test_released_positions_are_recorded_within_seconds(
     part = next_slice(reader)
     next(part)
     reader.release_segment(part)
-    assert list(group.entry.state().positions().values()) == [0]
+    assert list(stored(roots[0]).positions().values()) == [0]
     clock.now += 3
     assert next(next_slice(reader)).data() == b"b"
-    assert list(group.entry.state().positions().values()) == [9]
+    assert list(stored(roots[0]).positions().values()) == [9]
     write(manager, "one", ["c"])
     part = next_slice(reader)
     assert payloads(part) == ["c"]
     clock.now += 3
     reader.release_segment(part)  # long after the last time: at once, by a thread
-    group.pool().shutdown()
-    assert list(group.entry.state().positions().values()) == [27]
+    clock.groups[0].pool().shutdown()
+    assert list(stored(roots[0]).positions().values()) == [27]
 
 
 def test_a_failure_in_the_background_is_told_once_while_it_lasts(
@@ -134,7 +134,8 @@ def test_a_failure_in_the_background_is_told_once_while_it_lasts(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    group = grouped(roots[0], clock)
+    grouped(roots[0], clock)
+    [group] = clock.groups
     member = Member(group, "r", 1000)
     tried = threading.Semaphore(0)
 
