@@ -15,7 +15,7 @@ import os
 import statistics
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from unittest import mock
 
@@ -49,6 +49,11 @@ class Bounds(NamedTuple):
     get: float
     cpu: float
 
+    @classmethod
+    def of(cls, mean: Callable[[str], float]) -> Bounds:
+        """Those of a storage. mean: the mean seconds of a request of a kind."""
+        return cls(mean("PUT"), mean("LIST"), mean("GET"), virtual_time.CPU)
+
     @property
     def carried(self) -> float:
         """The time of an event that another host's frame carries, if nobody waits for anybody: the submission, the
@@ -73,7 +78,7 @@ def measure(folder: str, figures: Figures) -> None:
     """Tell all of it, and draw it."""
     if MEASURED:
         _check(folder, figures)
-    bounds = Bounds(*(virtual_time.mean_latency(kind) for kind in ("PUT", "LIST", "GET")), virtual_time.CPU)
+    bounds = Bounds.of(virtual_time.mean_latency)
     simulated = {}
     for hosts in HOSTS:
         found = told(Company(hosts, SEED).run(WARM, SECONDS), hosts, SECONDS)
@@ -100,7 +105,7 @@ def _check(folder: str, figures: Figures) -> None:
             return
         taken = _taken(place)
         latencies = {kind: (statistics.median(times), max(times)) for kind, times in taken.items()}
-        bounds = Bounds(*(statistics.fmean(taken[kind]) for kind in ("PUT", "LIST", "GET")), virtual_time.CPU)
+        bounds = Bounds.of(lambda kind: statistics.fmean(taken[kind]))
         for hosts in MEASURED:
             row = run(place, hosts)
             with mock.patch.object(virtual_time, "LATENCIES", {**latencies, "DELETE": latencies["PUT"]}):

@@ -102,10 +102,11 @@ def _open(url: str, then: Callable[[StreamManager], object] = lambda manager: No
 
 
 def _after_opening(then: Callable[[StreamManager], object]) -> Callable[[str], None]:
-    def run(url: str) -> None:
-        _open(url, lambda manager: (MEASURED.reset(), then(manager)))
+    def measured(manager: StreamManager) -> None:
+        MEASURED.reset()
+        then(manager)
 
-    return run
+    return lambda url: _open(url, measured)
 
 
 def _commit(manager: StreamManager) -> None:
@@ -182,9 +183,15 @@ class Measured:
             "MB_read": sum(store.bytes_read for store in self._stores) / 1e6,
             "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
             "s": time.perf_counter() - self._begun,
-            "peak_MB": after.ru_maxrss / 1024,
+            "peak_MB": _peak() / 1024,
             **self.figures,
         }
+
+
+def _peak() -> int:
+    """The most KiB that this process had, without those of its parent at the fork."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 
 MEASURED = Measured()
