@@ -90,11 +90,8 @@ SLOW = (
     "tests/test_imports.py",
     "tests/test_format_1.py",
     "tests/simulation/",
-    *(
-        f"tests/exhaustive/test_exhaustive.py::test_all_orders_within_the_bounds_keep_the_promises[{name}]"
-        for name in ("queue", "queue-losses", "pipelines", "maintenance")
-    ),
-    "tests/exhaustive/test_exhaustive.py::test_a_broken_promise_is_found",
+    "tests/exhaustive/",
+    "tests/test_optional_fields.py",
     "tests/spark/test_kill_matrix.py",
     "tests/spark/test_scala_program.py",
     "tests/spark/test_options_by_version.py",
