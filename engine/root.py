@@ -69,7 +69,7 @@ class RootConfig:
     """The containers that were recovered, and the generation of each one's new log (P4)."""
     signed: str | None = None
     """The id of the key with which the root's log and this description are signed; None: they are not (W20)."""
-    optional: OptionalFields = field(default_factory=dict)
+    optional: OptionalFields = field(default_factory=dict, hash=False)
     """What newer versions added that this one need not know (W19)."""
 
     def __post_init__(self) -> None:

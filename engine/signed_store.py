@@ -14,7 +14,7 @@ from dataclasses import replace
 from chunkstore import ObjectInfo, Outcome, Range, Store
 from chunkstore.errors import Unsupported
 from chunkstore.paths import is_signed
-from chunkstore.port import Data, Parts, pieces_of
+from chunkstore.port import Data, Parts, check_range, pieces_of
 from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.errors import BadSignature
 from engine.signatures import SIGNATURE, SigningKey
@@ -68,11 +68,13 @@ class SignedStore(WrappingStore):
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         if not self._signs(path):
             return self.inner.read(path, start, end)
+        check_range(path, start, end)
         return bytes(self._checked(path, self.inner.read(path))[start:end])
 
     def read_into(self, path: str, start: int, room: memoryview) -> int:
         if not self._signs(path):
             return self.inner.read_into(path, start, room)
+        check_range(path, start, start + room.nbytes)
         data = self._checked(path, self.inner.read(path))[start : start + room.nbytes]
         room[: len(data)] = data
         return len(data)
@@ -81,6 +83,8 @@ class SignedStore(WrappingStore):
         signed = [self._signs(path) for path, _, _ in ranges]
         if not any(signed):
             return self.inner.read_ranges(ranges)
+        for each in ranges:
+            check_range(*each)
         results: list[bytes | None] = []
         for first in range(0, len(ranges), WHOLE_AT_ONCE):
             part = slice(first, first + WHOLE_AT_ONCE)
