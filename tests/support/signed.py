@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from chunkstore import Store, open_store
 from chunkstore.paths import ROOT, is_signed
-from engine.root import checksum
+from engine.root import RootConfig, checksum
 from engine.signatures import SIGNATURE, SigningKey
 
 SECRET = bytes(range(32))
@@ -51,3 +52,13 @@ def described_as(description: bytes, **changes: Any) -> bytes:
         kept["wal"] = fields["wal"]
     kept.setdefault("origin", None)
     return json.dumps({**kept, "checksum": checksum(kept)}).encode()
+
+
+def with_signatures(root: Path) -> None:
+    """Sign a root that is not signed, in its place: all that a new one would have signed."""
+    store = open_store(str(root))
+    for path, data in objects(store).items():
+        if is_signed(path):
+            store.put(path, data + KEY.sign(path, data))
+    config = RootConfig.from_bytes(store.read(ROOT), store.root)
+    store.put(ROOT, replace(config, signed=KEY.id).to_bytes(KEY))
