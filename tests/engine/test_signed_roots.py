@@ -257,6 +257,25 @@ def test_a_process_that_writes_stops_at_a_forged_frame_and_acknowledges_nothing_
     assert signed.content() == ACKNOWLEDGED
 
 
+def test_frames_before_a_forged_one_are_read(signed: Signed) -> None:
+    """They are asked for together with it, by a process that follows the log."""
+    with signed.open() as root, signed.open() as other:
+        reader, writer = other.container(0), root.container(0)
+        for _ in range(5):
+            writer.append(S, b" more")
+        last = signed.paths("wal")[-1]
+        signed.raw.put(behind(last), signed.raw.read(last))
+        with pytest.raises(FrameForged, match=behind(last)):
+            reader.refresh()
+        signed.raw.delete([behind(last)])
+        signed.raw.put(behind(behind(last)), signed.raw.read(last))  # behind a gap: the log ends before it
+        assert reader.refresh().segments[S].length == len(ACKNOWLEDGED) + 25
+        signed.raw.put(behind(last), signed.raw.read(last))
+        with signed.open() as third:
+            third.repair(0, int(behind(last)[-20:]))
+    assert signed.content() == ACKNOWLEDGED + b" more" * 5
+
+
 def test_only_an_operators_repair_skips_a_forged_frame(signed: Signed) -> None:
     forged = behind(signed.paths("wal")[-1])
     address = int(forged[-20:])

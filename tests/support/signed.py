@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +44,13 @@ def without_signatures(root: Path, target: Path) -> Path:
 
 
 def described_as(description: bytes, **changes: Any) -> bytes:
-    """A root's description with other fields, and the right checksum. None: the field is removed."""
-    fields: Mapping[str, Any] = {**json.loads(description), **changes}
-    kept = {name: value for name, value in fields.items() if name != "checksum" and (name, value) != (name, None)}
-    if "wal" not in changes:
-        kept["wal"] = fields["wal"]
-    kept.setdefault("origin", None)
-    return json.dumps({**kept, "checksum": checksum(kept)}).encode()
+    """A root's description with other fields, and the right checksum. None: `signed` or `signature` is removed."""
+    fields: dict[str, Any] = {**json.loads(description), **changes}
+    del fields["checksum"]
+    for name in ("signed", "signature"):
+        if fields.get(name) is None:
+            fields.pop(name, None)
+    return json.dumps({**fields, "checksum": checksum(fields)}).encode()
 
 
 def with_signatures(root: Path) -> None:
