@@ -104,7 +104,7 @@ def key_in(file: str) -> SigningKey | None:
 
 def is_key(text: str) -> bool:
     """Whether a text looks like a key, which must be in no message."""
-    return re.fullmatch(r"\s*[0-9a-fA-F]{%d,}\s*" % (2 * LEAST), text) is not None
+    return re.fullmatch(rf"\s*[0-9a-fA-F]{{{2 * LEAST},}}\s*", text) is not None
 
 
 def _key(text: str, origin: str) -> SigningKey:
@@ -137,9 +137,9 @@ def without_signature(fields: Mapping[str, Any], path: str, where: str, key: Sig
     if signed is None and signature is None:
         if key is not None:
             raise StorageRefused(
-                f"{where}/{path} is not signed, but {key.origin} gives a signing key. If it was signed before, somebody "
-                "has changed it: restore it from a copy. To use a root that was never signed, give no key; a restored "
-                "backup of it can be signed"
+                f"{where}/{path} is not signed, but {key.origin} gives a signing key. If it was signed before, "
+                "somebody has changed it: restore it from a copy. To use a root that was never signed, give no key; a "
+                "restored backup of it can be signed"
             )
         return rest
     if key is None:
@@ -151,9 +151,7 @@ def without_signature(fields: Mapping[str, Any], path: str, where: str, key: Sig
         raise StorageRefused(
             f"{where} is signed with key {signed!r}, but {key.origin} gives key {key.id!r}: give the root's own key"
         )
-    if type(signature) is not str or not hmac.compare_digest(
-        key.sign(path, _canonical(rest)), _bytes_of(signature)
-    ):
+    if type(signature) is not str or not hmac.compare_digest(key.sign(path, _canonical(rest)), _bytes_of(signature)):
         raise StorageRefused(
             f"{where}/{path}: its signature does not fit, so somebody without the key has changed it. Restore it from "
             "a copy, and find out who can write to the storage"

@@ -109,8 +109,9 @@ def restore(
     """Create the root `target` from the backup `source`. Call it again if it was interrupted.
 
     The log of the new root lies in the root itself. source_key: that of the backup, if it is signed, which is checked.
-    target_key: the root is signed with it, which may be another key. Raises StorageRefused if `target` is not empty or `source` is not a
-    backup, DataCorruption if an object fails its checksums, StorageError.
+    target_key: the root is signed with it, which may be another key. Raises StorageRefused if `target` is not empty or
+    `source` is not a backup with that key, DataCorruption if an object fails its checksums or its signature,
+    StorageError.
     """
     store, origin = open_store(target, target_options), open_store(source, source_options)
     refuse_inside(store, target, target_options, "a root")
@@ -183,7 +184,9 @@ def _described(store: Store, name: str, key: SigningKey | None) -> RootConfig | 
     except ObjectNotFound:
         return None
     except StorageRefused as error:
-        raise StorageRefused(f"{store.root}: {name} does not describe a root that this process can use: {error}") from error
+        raise StorageRefused(
+            f"{store.root}: {name} does not describe a root that this process can use: {error}"
+        ) from error
 
 
 def _begin_restore(

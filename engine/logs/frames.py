@@ -171,7 +171,9 @@ def read_beginnings(store: Store, paths: Sequence[str], first: int, size: int) -
         return [*store.read_ranges(ranges)]
     except BadSignature as error:
         if len(ranges) > 1:
-            return [each for step, path in enumerate(paths) for each in read_beginnings(store, [path], first + step, size)]
+            return [
+                each for step, path in enumerate(paths) for each in read_beginnings(store, [path], first + step, size)
+            ]
         return [_forged(error, paths[0], first)]
 
 

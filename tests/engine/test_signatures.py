@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkstore import Range, Store, StorageRefused, open_store
+from chunkstore import Range, StorageRefused, Store, open_store
 from chunkstore.errors import Unsupported
 from chunkstore.paths import ROOT, is_signed
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore

@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,10 @@ class Signed:
 
 
 @pytest.fixture
-def signed(tmp_path: Path) -> Iterator[Signed]:
+def signed(tmp_path: Path) -> Signed:
     signed = Signed(tmp_path)
     signed.fill()
-    yield signed
+    return signed
 
 
 def opened(signed: Signed) -> object:
@@ -218,7 +218,8 @@ def test_an_object_of_another_container_or_root_with_the_same_key(tmp_path: Path
     with signed.open(containers=2) as root:
         for number in (0, 1):
             root.container(number).create_segment(S)
-    theirs = Signed(tmp_path / "other") if (tmp_path / "other").mkdir() is None else signed
+    (tmp_path / "other").mkdir()
+    theirs = Signed(tmp_path / "other")
     theirs.fill()
     [frame] = signed.paths("wal")
     own = signed.raw.read(frame)

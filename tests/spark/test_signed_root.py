@@ -21,8 +21,8 @@ def test_a_signed_root_is_written_and_read_by_tasks(
     file, url = key_file(tmp_path), str(tmp_path / "root")
     named: dict[str, Any] = {"controller": url, "scope": "s", "stream": "a"}
     options = {**named, "settings": f"signing_key_file={file}"}
-    rows = spark.range(500).selectExpr("cast(id as string) as event", "cast(id as string) as routing_key")
-    rows.repartition(3).write.format("pravega").options(**options).mode("append").save()
+    rows = spark.range(0, 500, 1, 2).selectExpr("cast(id as string) as event", "cast(id as string) as routing_key")
+    rows.coalesce(2).write.format("pravega").options(**options).mode("append").save()
     with Root.open(url, create=False, settings={"signing_key_file": file}) as root:
         assert root.config.signed == KEY.id
     frame = spark.read.format("pravega").options(**options).load()
