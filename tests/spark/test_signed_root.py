@@ -15,7 +15,7 @@ from tests.support.signed import KEY, SECRET, key_file
 
 
 def test_a_signed_root_is_written_and_read_by_tasks(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     file, url = key_file(tmp_path), str(tmp_path / "root")
@@ -26,7 +26,8 @@ def test_a_signed_root_is_written_and_read_by_tasks(
     with Root.open(url, create=False, settings={"signing_key_file": file}) as root:
         assert root.config.signed == KEY.id
     frame = spark.read.format("pravega").options(**options).load()
-    assert SECRET.hex() not in frame._jdf.queryExecution().toString()
+    frame.explain(True)
+    assert SECRET.hex() not in capsys.readouterr().out
     assert {bytes(row.event) for row in frame.collect()} == {str(number).encode() for number in range(500)}
     query = (
         spark.readStream.format("pravega")
