@@ -65,6 +65,7 @@ _PLACES = {
     SystemPlace.RECOVERY_POINT: re.compile(rf"{_CONTAINER}/recovery-points/{_GENERATION}{_NUMBERED}"),
     SystemPlace.TABLES: re.compile(rf"{_CONTAINER}/E-[0-9]+-S-[0-9]+\.{_UUID}"),
 }
+_SIGNED = re.compile(rf"{_CONTAINER}/(?:wal|checkpoints|checkpoint-parts|recovery-points|witness|inbox)/")
 _FOLDERS = (SELF_TESTS, EPOCHS, LAYOUTS, IMPORTS, f"{TEMPORARY}/")
 MARKERS = (ROOT, BACKUP, RESTORING)
 """What says that a folder is a root, the root of a log, or a backup: each is alone in its folder."""
@@ -126,6 +127,11 @@ def nested_folder(path: str) -> str | None:
 def is_log(path: str) -> bool:
     """Whether an object belongs to a write-ahead log."""
     return _PLACES[SystemPlace.LOG].fullmatch(path) is not None
+
+
+def is_signed(path: str) -> bool:
+    """Whether an object is signed where a root is: all that a log's state is read from (W20)."""
+    return path.startswith(CONTAINERS) and _SIGNED.match(path) is not None
 
 
 def is_earlier(path: str, container: int) -> bool:

@@ -126,6 +126,18 @@ def understanding(what: str, remedy: str) -> decoding:
     return decoding(failure)
 
 
+class BadSignature(DataCorruption):
+    """An object of a signed root has no signature that fits: somebody without the key has changed or made it (W20).
+
+    The message names the object, and the key that this process has, by its id.
+    """
+
+    remedy = (
+        "Restore the object from a copy, and find out who can write to the storage. `pravega-spark verify` lists all "
+        "objects whose signatures do not fit."
+    )
+
+
 class FrameDamaged(DataCorruption):
     """A frame of the write-ahead log fails its checks. `address` is its address in the log."""
 
@@ -136,6 +148,13 @@ class FrameDamaged(DataCorruption):
         )
         self.path = path
         self.address = address
+
+
+class FrameForged(FrameDamaged, BadSignature):
+    """A frame of the write-ahead log of a signed root has no signature that fits (W20). Only an operator's repair skips
+    it, as any damaged frame. `address` is its address in the log."""
+
+    remedy = "Find out who can write to the storage."
 
 
 class LogLost(EngineError):

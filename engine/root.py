@@ -34,6 +34,8 @@ from engine.logs.frames import START
 from engine.ownership import this_process
 from engine.root_placement import Obstacle, enclosing_root, misspelled, obstacle, refuse_inside, similar_roots
 from engine.settings import CHANGEABLE, OF_ROOT, Settings
+from engine.signatures import SigningKey, signing_key, with_signature, without_signature
+from engine.signed_store import SignedStore
 from engine.storage.object_reads import Stores
 
 if TYPE_CHECKING:
@@ -65,7 +67,9 @@ class RootConfig:
     """The id of the root from whose backup this one was restored."""
     recovered: tuple[tuple[int, str], ...] = ()
     """The containers that were recovered, and the generation of each one's new log (P4)."""
-    optional: OptionalFields = field(default_factory=dict)
+    signed: str | None = None
+    """The id of the key with which the root's log and this description are signed; None: they are not (W20)."""
+    optional: OptionalFields = field(default_factory=dict, hash=False)
     """What newer versions added that this one need not know (W19)."""
 
     def __post_init__(self) -> None:
@@ -76,6 +80,8 @@ class RootConfig:
                 raise ValueError(f"{name}={value!r} is not {what} from {unit.least:g} to {unit.most:g}")
         if type(self.id) is not str or not {type(self.wal), type(self.origin)} <= {str, type(None)}:
             raise ValueError(f"id={self.id!r}, wal={self.wal!r} and origin={self.origin!r} must be strings")
+        if type(self.signed) not in (str, type(None)):
+            raise ValueError(f"signed={self.signed!r} must be a string")
 
     def container(self, number: int) -> ContainerId:
         """A container with the present generation of its log."""
@@ -90,23 +96,29 @@ class RootConfig:
         """The config after a container was recovered, whose log has a new generation."""
         return replace(self, recovered=tuple(sorted({**dict(self.recovered), number: generation}.items())))
 
-    def to_bytes(self) -> bytes:
-        """The object's content. It begins with the id, by which `put_if_absent` recognises its own object."""
+    def to_bytes(self, key: SigningKey | None = None, name: str = ROOT) -> bytes:
+        """The content of the object `name`. It begins with the id, by which `put_if_absent` recognises its own object.
+
+        key: the root's, if it is signed.
+        """
         fields = {"id": self.id, "format": FORMAT, **{k: v for k, v in vars(self).items() if k != "id"}}
+        del fields["signed"]  # `with_signature` has it from the key
         if not self.optional:
             del fields[OPTIONAL]
+        fields = with_signature(fields, name, key)
         fields["checksum"] = checksum(fields)
         return json.dumps(fields, indent=1).replace('{\n "id"', '{"id"', 1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> RootConfig:
-        """The inverse of `to_bytes`. Raises StorageRefused if it is not a root's description."""
-        wrong = f"{where}/{ROOT} does not describe a root of streams"
+    def from_bytes(cls, data: bytes, where: str, key: SigningKey | None = None, name: str = ROOT) -> RootConfig:
+        """The inverse of `to_bytes`. Raises StorageRefused if it is not a root's description, or not signed as `key`
+        demands."""
+        wrong = f"{where}/{name} does not describe a root of streams"
 
         def refused(problem: InvalidData) -> StorageRefused:
             newer = isinstance(problem, NewerFormat)
             return StorageRefused(
-                f"{where}/{ROOT}: {problem}" if newer else f"{wrong}: {problem}. Restore it from a copy"
+                f"{where}/{name}: {problem}" if newer else f"{wrong}: {problem}. Restore it from a copy"
             )
 
         with decoding(refused):
@@ -115,9 +127,11 @@ class RootConfig:
             if "log_of" in fields:
                 raise StorageRefused(f"{where} holds the write-ahead log of another root; give that root instead")
             if version != FORMAT:
-                raise StorageRefused(f"{where}/{ROOT} has format {version}; this version reads format {FORMAT}")
+                raise StorageRefused(f"{where}/{name} has format {version}; this version reads format {FORMAT}")
             if fields.pop("checksum") != checksum({**fields, "format": version}):
-                raise StorageRefused(f"{where}/{ROOT} is damaged or was changed; restore it from a copy")
+                raise StorageRefused(f"{where}/{name} is damaged or was changed; restore it from a copy")
+            fields = without_signature({**fields, "format": version}, name, where, key)
+            del fields["format"]
             check_known(fields, RootConfig.__dataclass_fields__)
             fields["recovered"] = _RECOVERED(fields["recovered"])
             fields[OPTIONAL] = read_optional(fields.get(OPTIONAL, {}))
@@ -134,12 +148,20 @@ class Root:
     """
 
     def __init__(
-        self, stores: Stores, config: RootConfig, settings: Settings, *, described: bool = False, mark: Hashable = None
+        self,
+        stores: Stores,
+        config: RootConfig,
+        settings: Settings,
+        *,
+        described: bool = False,
+        mark: Hashable = None,
+        key: SigningKey | None = None,
     ) -> None:
         """described: the root has a description, without which no container may begin a log. mark: of the description,
-        from before it was read (see `engine.identity`)."""
+        from before it was read (see `engine.identity`). key: if the root is signed; the stores check signatures."""
         self.stores = stores
         self.config = config
+        self.key = key
         self.settings = _with_agreed(settings, config)
         self._described = described
         self._identity: Identity = self._identity_of(config, mark) if described else ANY_IDENTITY
@@ -149,7 +171,7 @@ class Root:
         store = self.stores.chunks
 
         def generation(data: bytes) -> object:
-            return RootConfig.from_bytes(data, store.root).generation
+            return RootConfig.from_bytes(data, store.root, self.key).generation
 
         return RootIdentity(store, config.generation, generation, mark)
 
@@ -183,17 +205,20 @@ class Root:
         if wal is not None:
             check_url(wal, "option 'wal'")
         store = open_store(url, storage_options)
-        mark, config = store.mark(ROOT), _read_config(store)
+        given = settings if isinstance(settings, Settings) else Settings(**(settings or {}))
+        key = signing_key(given.signing_key_file)
+        mark, config = store.mark(ROOT), _read_config(store, key)
         if config is None:
             if not create:
                 raise _inside_root(store, url, storage_options) or _missing_root(store)
-            config = _create(url, store, wal, storage_options, agreed, empty, dry_run)
-        log = _log_store(url, store, config, wal, storage_options, new_log, dry_run)
+            config = _create(url, store, wal, storage_options, agreed, empty, dry_run, key)
+        log = _log_store(url, store, config, wal, storage_options, new_log, dry_run, key)
         for each in {store, log}:
             each.sync(SYSTEM)  # the process that created the description may have died before it was durable (G3)
         if not isinstance(settings, Settings):
             settings = Settings(**{"linger": 0.05 if log.remote else 0.005, **(settings or {})})
-        return cls(Stores(log, store), config, settings, described=True, mark=mark)
+        stores = signed_stores(Stores(log, store), key)
+        return cls(stores, config, settings, described=True, mark=mark, key=key)
 
     @property
     def containers(self) -> ContainerManager:
@@ -232,10 +257,10 @@ class Root:
     def _check_described(self) -> None:
         """Raise StorageRefused, before a container begins an empty log, if its storage has disappeared (P1)."""
         log = self.stores.log
-        if _read_config(self.stores.chunks) is None:
+        if _read_config(self.stores.chunks, self.key) is None:
             raise _missing_root(self.stores.chunks)
         self._identity.verify()
-        if log.root != self.stores.chunks.root and (read_marker(log) or {}).get("log_of") != self.config.id:
+        if log.root != self.stores.chunks.root and (read_marker(log, self.key) or {}).get("log_of") != self.config.id:
             raise _log_missing(self.stores.chunks, log)
 
     def container(self, number: int) -> Container:
@@ -307,7 +332,8 @@ class Root:
                 f"{', '.join(CHANGEABLE)}"
             )
         self._identity.verify()
-        config = replace(RootConfig.from_bytes(self.stores.chunks.read(ROOT), self.stores.chunks.root), **agreed)
+        store = self.stores.chunks
+        config = replace(RootConfig.from_bytes(store.read(ROOT), store.root, self.key), **agreed)
         self.close()
         self._describe(config)
         self.settings = _with_agreed(self.settings, config)
@@ -315,7 +341,7 @@ class Root:
 
     def _describe(self, config: RootConfig) -> None:
         """Store another description of the root."""
-        self.stores.chunks.put(ROOT, config.to_bytes())
+        self.stores.chunks.put(ROOT, config.to_bytes(self.key))
         self.config, self._identity = config, self._identity_of(config, None)
 
     def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
@@ -356,9 +382,17 @@ def _with_agreed(settings: Settings, config: RootConfig) -> Settings:
     )
 
 
-def _read_config(store: Store) -> RootConfig | None:
+def signed_stores(stores: Stores, key: SigningKey | None) -> Stores:
+    """The stores of a root that is signed with a key, which check its signatures (W20); without a key as they are."""
+    if key is None:
+        return stores
+    chunks = SignedStore(stores.chunks, key)
+    return Stores(chunks if stores.log is stores.chunks else SignedStore(stores.log, key), chunks)
+
+
+def _read_config(store: Store, key: SigningKey | None) -> RootConfig | None:
     try:
-        return RootConfig.from_bytes(store.read(ROOT), store.root)
+        return RootConfig.from_bytes(store.read(ROOT), store.root, key)
     except ObjectNotFound:
         return None
 
@@ -413,16 +447,17 @@ def _create(
     agreed: Mapping[str, Any],
     empty: bool,
     dry_run: bool,
+    key: SigningKey | None,
 ) -> RootConfig:
     """Create the root's description, or return that of another process that was faster. dry_run: raise RootNotFound
     instead, after all checks but the self-tests."""
-    config = RootConfig(uuid.uuid4().hex, **agreed)
+    config = RootConfig(uuid.uuid4().hex, **agreed, signed=key.id if key is not None else None)
     log_options = _options_for(wal, url, options) if wal is not None else None
     log = open_store(wal, log_options) if wal is not None else store
     refuse_inside(store, url, options, "a root", open_store)
     found = obstacle(store, empty=empty, log=log.root, create=True)
     if found is not None:
-        made = _read_config(store)  # a root that another process creates at this moment is no obstacle
+        made = _read_config(store, key)  # a root that another process creates at this moment is no obstacle
         if made is None:
             raise _obstructed(store, found)
         return made
@@ -435,10 +470,10 @@ def _create(
     self_test(store)
     if wal is not None and log.root != store.root:
         self_test(log)
-        config = replace(config, id=_begin_log(log, store, config.id), wal=log.root)
+        config = replace(config, id=_begin_log(log, store, config.id, key), wal=log.root)
     similar = did_you_mean(misspelled(store.root, similar_roots(store, open_store, beside=True)))
-    store.put_if_absent(ROOT, config.to_bytes())
-    made = _read_config(store)
+    store.put_if_absent(ROOT, config.to_bytes(key))
+    made = _read_config(store, key)
     assert made is not None
     if made.id == config.id:
         level, end = (logging.WARNING, f".{similar}") if similar else (logging.INFO, "")
@@ -446,28 +481,28 @@ def _create(
     return made
 
 
-def _begin_log(log: Store, store: Store, root_id: str) -> str:
+def _begin_log(log: Store, store: Store, root_id: str, key: SigningKey | None) -> str:
     """Mark a new log's root as that of the root `store`, which is created next. Returns the id in the marker."""
-    found = _mark(log, store, root_id)
+    found = _mark(log, store, root_id, key)
     other = [info.path for info in log.list(SYSTEM, limit=2) if info.path != ROOT]
-    used = any(not path.startswith(SELF_TESTS) for path in other) and _read_config(store) is None
+    used = any(not path.startswith(SELF_TESTS) for path in other) and _read_config(store, key) is None
     if found.get("root") != store.root or used:
         raise _in_use(log)
     return str(found["log_of"])
 
 
-def _mark(log: Store, store: Store, root_id: str) -> dict[str, Any]:
+def _mark(log: Store, store: Store, root_id: str, key: SigningKey | None) -> dict[str, Any]:
     """The marker of a log's root, which is created if there is none. Raises StorageRefused if the log's root is in
     use."""
-    if read_marker(log) is None:
-        _check_unused(log)
-        log.put_if_absent(ROOT, marker(root_id, store.root))
-    return read_marker(log) or {}
+    if read_marker(log, key) is None:
+        _check_unused(log, key)
+        log.put_if_absent(ROOT, marker(root_id, store.root, key))
+    return read_marker(log, key) or {}
 
 
-def _check_unused(log: Store) -> None:
+def _check_unused(log: Store, key: SigningKey | None) -> None:
     """Raise StorageRefused if the location of a new log has parts of a root, and no marker."""
-    if obstacle(log, empty=False) is not None and read_marker(log) is None:
+    if obstacle(log, empty=False) is not None and read_marker(log, key) is None:
         raise _in_use(log)
 
 
@@ -475,13 +510,20 @@ def _in_use(log: Store) -> StorageRefused:
     return StorageRefused(f"option 'wal': {log.root} is in use already; use an empty folder or bucket")
 
 
-def marker(root_id: str, root: str) -> bytes:
-    """The marker in a log's root, which names the root to which the log belongs."""
-    return json.dumps({"log_of": root_id, "root": root, "format": FORMAT}).encode()
+def marker(root_id: str, root: str, key: SigningKey | None = None) -> bytes:
+    """The marker in a log's root, which names the root to which the log belongs. key: that root's, if it is signed."""
+    return json.dumps(with_signature({"log_of": root_id, "root": root, "format": FORMAT}, ROOT, key)).encode()
 
 
 def _log_store(
-    url: str, store: Store, config: RootConfig, wal: str | None, options: Mapping[str, Any] | None, new: bool, dry: bool
+    url: str,
+    store: Store,
+    config: RootConfig,
+    wal: str | None,
+    options: Mapping[str, Any] | None,
+    new: bool,
+    dry: bool,
+    key: SigningKey | None,
 ) -> Store:
     """The log's root, after checking that it belongs to this root. dry: do not mark a new one."""
     where = wal or config.wal
@@ -490,13 +532,13 @@ def _log_store(
         if log.root != store.root:
             raise StorageRefused(f"option 'wal': the log of {store.root} is in the root itself, not in {log.root}")
         return store
-    found = read_marker(log)
+    found = read_marker(log, key)
     if found is None and new:
         refuse_inside(log, str(where), _options_for(str(where), url, options), "a log", open_store)
         if dry:
-            _check_unused(log)
+            _check_unused(log, key)
             return log
-        found = _mark(log, store, config.id)
+        found = _mark(log, store, config.id, key)
     if found is None:
         raise _log_missing(store, log)
     if found.get("log_of") != config.id:
@@ -512,7 +554,9 @@ def _log_missing(store: Store, log: Store) -> StorageRefused:
     )
 
 
-def read_marker(log: Store) -> dict[str, Any] | None:
+def read_marker(log: Store, key: SigningKey | None = None) -> dict[str, Any] | None:
+    """What the marker in a log's root has; None if there is none. Raises StorageRefused if it is not signed as `key`
+    demands."""
     try:
         found = json_value(log.read(ROOT))
     except ObjectNotFound:
@@ -521,7 +565,9 @@ def read_marker(log: Store) -> dict[str, Any] | None:
         found = {}
     if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
         raise StorageRefused(f"{log.root}/{ROOT} has format {found['format']}; this version reads format {FORMAT}")
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or "log_of" not in found:
+        return {}  # of no log, or damaged
+    return without_signature(found, ROOT, log.root, key)
 
 
 def checksum(fields: Mapping[str, Any]) -> int:

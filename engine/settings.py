@@ -19,9 +19,9 @@ request."""
 
 
 class Unit(NamedTuple):
-    """What the values of a setting are, and from which to which."""
+    """What the values of a setting are, and from which to which; how many characters of a path."""
 
-    name: Literal["seconds", "bytes", "number"]
+    name: Literal["seconds", "bytes", "number", "path"]
     least: float
     most: float = 2**40
 
@@ -29,6 +29,8 @@ class Unit(NamedTuple):
 Seconds: TypeAlias = Annotated[float, Unit("seconds", 0)]
 Bytes: TypeAlias = Annotated[int, Unit("bytes", 1)]
 Number: TypeAlias = Annotated[int, Unit("number", 1)]
+
+FilePath: TypeAlias = Annotated[str, Unit("path", 0, 4096)]
 
 MAX_SEGMENTS = 100_000
 """The largest `max_segments`: as many segments as a stream cut can name."""
@@ -124,3 +126,7 @@ class Settings:
 
     threaded: bool = True
     """Whether threads send frames and run maintenance; otherwise the calling thread does."""
+
+    signing_key_file: FilePath = ""
+    """The path, on each host, of a file with the key of a signed root, in hexadecimal (W20). A root that is created
+    with a key is signed. Otherwise the key in the environment variable PRAVEGA_SIGNING_KEY counts."""

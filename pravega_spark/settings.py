@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from chunkstore.similarity import suggest
 from engine.errors import did_you_mean
 from engine.settings import OF_ROOT, Settings, Unit
+from engine.signatures import SETTING, SigningKey, is_key, signing_key
 from pravega_spark.quantities import parse_seconds, parse_size
 
 VARIABLE = "PRAVEGA_SETTINGS"
@@ -50,6 +51,11 @@ def opening(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"settings": found, **of_root}
 
 
+def key_for(given: Mapping[str, Any]) -> SigningKey | None:
+    """The key that settings name, as `parse_settings` returns them, or the environment. Raises StorageRefused."""
+    return signing_key(opening(given)["settings"].get(SETTING, ""))
+
+
 @cache
 def known_settings() -> Mapping[str, Unit | None]:
     """The settings that may be given, those of a root first; None for those that are true or false."""
@@ -75,7 +81,9 @@ def _value(name: str, value: Any, where: str) -> Any:
         similar = did_you_mean([_FIXED[name]] if name in _FIXED else suggest(name, known))
         raise ValueError(f"{where}: there is no setting {name!r}.{similar or ' docs/settings.md lists them'}")
     try:
-        return _flag(value) if (unit := known[name]) is None else _amount(value, unit)
+        if (unit := known[name]) is None:
+            return _flag(value)
+        return _path(value, unit) if unit.name == "path" else _amount(value, unit)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {name!r}: {error}") from None
 
@@ -86,6 +94,16 @@ def _flag(value: Any) -> bool:
     if found is None:
         raise ValueError(f"{value!r} is neither true nor false")
     return found
+
+
+def _path(value: Any, unit: Unit) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str) or len(value) > unit.most:
+        raise ValueError("it is not the path of a file")
+    if is_key(value):
+        raise ValueError("it is a key; give the path of a file that has it")
+    return value
 
 
 def _amount(value: Any, unit: Unit) -> float:

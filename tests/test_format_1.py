@@ -21,6 +21,7 @@ from engine.admin.checks.findings import Severity
 from engine.containers.container import Container
 from engine.errors import UnknownFormat
 from engine.root import checksum
+from engine.signatures import VARIABLE
 from engine.state.tables import Entry
 from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
 from pravega_spark.checks import verify_root
@@ -28,6 +29,7 @@ from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.streams.model.system_tables import STREAMS
 from tests import newer_version
 from tests.data import format_1
+from tests.support.signed import SECRET, described_as, with_signatures
 
 pytestmark = pytest.mark.timeout(600)  # the first build compiles Go's library
 
@@ -269,6 +271,45 @@ def _refuses(result: subprocess.CompletedProcess[str], named: str) -> None:
     assert named in result.stderr
     true = [json.dumps(line, sort_keys=True) for line in frozen_truth()]
     assert {json.dumps(json.loads(line), sort_keys=True) for line in result.stdout.splitlines()} <= set(true)
+
+
+# --- signed roots (W20) -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def signed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The frozen root, signed; the environment has its key."""
+    with_signatures(root)
+    monkeypatch.setenv(VARIABLE, SECRET.hex())
+    return root
+
+
+def test_a_signed_root_is_gone_on_with_and_read_by_the_other_reader(
+    signed: Path, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert truth(signed) == printed(read(signed)) == frozen_truth()
+    _go_on(signed)
+    report = format_1.verified(signed)
+    assert (report["errors"], report["warnings"]) == (0, 0), report
+    expected = truth(signed)
+    assert printed(read(signed)) == expected
+    monkeypatch.delenv(VARIABLE)
+    assert printed(read(signed)) == expected, "it skips signatures"
+    with pytest.raises(StorageRefused, match="this process has none"):
+        StreamManager(signed, create=False)
+
+
+@pytest.mark.parametrize("part", ["signature", "metadata"])
+def test_a_signature_that_does_not_fit_is_an_error_of_the_other_reader(signed: Path, read: Any, part: str) -> None:
+    frame = max(frames(signed), key=lambda path: path.stat().st_size)
+    flip(frame, {"signature": -1, "metadata": 125}[part])
+    _refuses(read(signed), "signature does not fit")
+    flip(frame, {"signature": -1, "metadata": 125}[part])
+    path = signed / "_system/pravega.json"
+    path.write_bytes(described_as(path.read_bytes(), max_segments=5))
+    _refuses(read(signed), "signature does not fit")
+    path.write_bytes(described_as(path.read_bytes(), signed=None, signature=None))
+    _refuses(read(signed), "not signed with this key")
 
 
 # --- what a newer version may add -------------------------------------------------------------------------------------

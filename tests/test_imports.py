@@ -36,7 +36,7 @@ WINGS = {
         "testing",
     ),
     "engine": (
-        "errors ownership identity clocks interrupts waiting task_runner settings",
+        "errors ownership identity clocks interrupts waiting task_runner settings signatures signed_store",
         "tables",
         "state",
         "logs",

@@ -34,6 +34,9 @@ def test_every_setting_can_be_given() -> None:
     of_process = {each.name for each in fields(Settings)} - {"grace", "garbage_delay", "transient_idle"}
     assert set(known_settings()) == of_process | set(OF_ROOT)
     for name, unit in known_settings().items():
+        if unit is not None and unit.name == "path":
+            assert parse_settings(f"{name}=/a/b")[name] == "/a/b"
+            continue
         value = "true" if unit is None else str(max(int(unit.least), 1))
         assert parse_settings(f"{name}={value}")[name] == (unit is None or float(value))
     assert Settings(**parse_settings(Settings())) == Settings()
@@ -61,6 +64,8 @@ def test_texts_and_values() -> None:
         ("cache_bytes=0", "'cache_bytes': '0' is not from 1 to"),
         ("flush_seconds=-1", "'flush_seconds': '-1' is not"),
         ("maintenance=5", "'maintenance': '5' is neither true nor false"),
+        ({"signing_key_file": 5}, "'signing_key_file': it is not the path of a file"),
+        (f"signing_key_file={'0a' * 32}", "'signing_key_file': it is a key; give the path of a file that has it"),
         ({"flights": True}, "'flights': True is not a number"),
         ("checkpoint_part=1GiB", "'checkpoint_part': '1GiB' is not from 1.04858e+06 to 9.43718e+07"),
     ],

@@ -163,6 +163,8 @@ def _amount(value: Any, unit: engine_settings.Unit | None) -> str:
         return str(value).lower()
     if unit.name == "bytes":
         return size_text(value)
+    if unit.name == "path":
+        return f"`{value}`" if value else "–"
     return duration_text(value) if unit.name == "seconds" else f"{value:,}"
 
 

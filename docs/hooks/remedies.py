@@ -53,6 +53,8 @@ REMEDIES: dict[str, str] = {
         "copy; see [When something fails](operations.md#when-something-fails)."
     ),
     "ObjectLost": "As for `DataCorruption`.",
+    "BadSignature": "The message names the object; see [Signatures](security.md#signatures).",
+    "FrameForged": "As for `BadSignature`; see also [When something fails](operations.md#when-something-fails).",
     "UnknownFormat": "Upgrade this installation: a newer version wrote the object. Nothing is damaged.",
     "OutcomeUnknown": (
         "Find out before you repeat it: read the stream. Or write again with the same id and number "

@@ -4,7 +4,8 @@ A flush cycle brings a container completely to long-term storage: a recovery poi
 chunks that those name. A backup copies these objects under the same names, reads them back and compares them with their
 checksums; the recovery point is copied last. A backup holds everything that was acknowledged before it began, or fails
 (W17). It records which generation of which root it holds, and never mixes two. A restored root is a new generation, and
-its containers begin new logs, as recovered ones do (P4).
+its containers begin new logs, as recovered ones do (P4). The backup of a signed root is signed with its key; a restored
+root may have another key, or none (W20).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from engine.admin.batching import batches
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption
 from engine.logs.log import checkpoints_folder
-from engine.root import Root, RootConfig
+from engine.root import Root, RootConfig, signed_stores
 from engine.root_placement import refuse_inside
+from engine.signatures import SigningKey
 from engine.state.state import State
 from engine.state.tables import STORAGE
 from engine.storage import recovery_points
@@ -83,7 +85,8 @@ def back_up(
     """
     store = open_store(target, storage_options)
     refuse_inside(store, target, storage_options, "a backup")
-    _begin(store, root.config)
+    _begin(store, root.config, root.key)
+    store = signed_stores(Stores(store, store), root.key).chunks
     done = []
     for number in range(root.config.containers):
         container = root.container(number)
@@ -100,21 +103,28 @@ def restore(
     source_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
+    source_key: SigningKey | None = None,
+    target_key: SigningKey | None = None,
 ) -> RootBackup:
     """Create the root `target` from the backup `source`. Call it again if it was interrupted.
 
-    The log of the new root lies in the root itself. Raises StorageRefused if `target` is not empty or `source` is not a
-    backup, DataCorruption if an object fails its checksums, StorageError.
+    The log of the new root lies in the root itself. source_key: that of the backup, if it is signed, which is checked.
+    target_key: the root is signed with it, which may be another key. Raises StorageRefused if `target` is not empty or
+    `source` is not a backup with that key, DataCorruption if an object fails its checksums or its signature,
+    StorageError.
     """
     store, origin = open_store(target, target_options), open_store(source, source_options)
     refuse_inside(store, target, target_options, "a root")
-    saved, config = _begin_restore(store, origin)
+    saved, config = _begin_restore(store, origin, source_key, target_key)
+    origin = signed_stores(Stores(origin, origin), source_key).chunks
+    stores = signed_stores(Stores(store, store), target_key)
+    store = stores.chunks
     done = [copy_container(origin, store, saved.container(number), progress) for number in range(config.containers)]
     for number in range(config.containers):
         before, restored = saved.container(number), config.container(number)
         if not list_numbered(store, checkpoints_folder(restored), limit=1):  # otherwise an earlier call did it
-            recover(Stores(store, store), before, restored)
-    store.put_if_absent(ROOT, config.to_bytes())
+            recover(stores, before, restored)
+    store.put_if_absent(ROOT, config.to_bytes(target_key))
     for number in range(config.containers):
         recovery_points.delete(store, saved.container(number))
     store.delete([RESTORING])
@@ -149,14 +159,14 @@ def _changed_since_flush(state: State) -> bool:
     return bool(state.unsaved or state.dropped) or any(Dirty.of(state, name).entries for name in tables)
 
 
-def _begin(store: Store, config: RootConfig) -> None:
+def _begin(store: Store, config: RootConfig, key: SigningKey | None) -> None:
     """Mark an empty target as the backup of a root. Raises StorageRefused if it holds anything else."""
-    found = _described(store, BACKUP)
+    found = _described(store, BACKUP, key)
     if found is None:
         if store.list("", limit=1):
             raise StorageRefused(f"{store.root} is neither empty nor a backup: give an empty folder or bucket")
-        store.put_if_absent(BACKUP, config.to_bytes())
-        found = _described(store, BACKUP)
+        store.put_if_absent(BACKUP, config.to_bytes(key, BACKUP))
+        found = _described(store, BACKUP, key)
     if found is None or found.id != config.id:
         kinship = ", the one that this root was restored from" if found and found.id == config.origin else ""
         raise StorageRefused(f"{store.root} holds the backup of another root{kinship}: give an empty folder or bucket")
@@ -167,33 +177,36 @@ def _begin(store: Store, config: RootConfig) -> None:
         )
 
 
-def _described(store: Store, name: str) -> RootConfig | None:
+def _described(store: Store, name: str, key: SigningKey | None) -> RootConfig | None:
     """The root that an object describes, or None if the object does not exist. Raises StorageRefused."""
     try:
-        return RootConfig.from_bytes(store.read(name), store.root)
+        return RootConfig.from_bytes(store.read(name), store.root, key, name)
     except ObjectNotFound:
         return None
     except StorageRefused as error:
         raise StorageRefused(
-            f"{store.root}: {name} is damaged or of a newer version, so it describes no root"
+            f"{store.root}: {name} does not describe a root that this process can use: {error}"
         ) from error
 
 
-def _begin_restore(store: Store, origin: Store) -> tuple[RootConfig, RootConfig]:
+def _begin_restore(
+    store: Store, origin: Store, source_key: SigningKey | None, target_key: SigningKey | None
+) -> tuple[RootConfig, RootConfig]:
     """Mark an empty target as a root being restored. Returns the config of the root in the backup, and that of the
     restored root. Raises StorageRefused if the target holds anything else."""
-    if _described(store, ROOT) is not None:
+    if _described(store, ROOT, target_key) is not None:
         raise StorageRefused(f"{store.root} is a root already: restore into an empty folder or bucket")
-    saved = _described(origin, BACKUP)
+    saved = _described(origin, BACKUP, source_key)
     if saved is None:
         raise StorageRefused(f"{origin.root} is not a backup: it has no {BACKUP}")
-    begun = _described(store, RESTORING)
+    begun = _described(store, RESTORING, target_key)
     if (begun is None or begun.origin != saved.id) and store.list("", limit=1):
         raise StorageRefused(f"{store.root} is not empty: restore into an empty folder or bucket")
     if begun is None:
         self_test(store)
-        begun = replace(saved, id=uuid.uuid4().hex, origin=saved.id, recovered=(), wal=None)
-        store.put(RESTORING, begun.to_bytes())
+        signed = target_key.id if target_key is not None else None
+        begun = replace(saved, id=uuid.uuid4().hex, origin=saved.id, recovered=(), wal=None, signed=signed)
+        store.put(RESTORING, begun.to_bytes(target_key, RESTORING))
     return saved, begun
 
 

@@ -20,6 +20,7 @@ from engine.admin.checks.log_check import LogCheck, LogCounts
 from engine.admin.checks.object_check import foreign_problems, list_objects, missing_problems, settle_others
 from engine.admin.checks.object_index import Balance, ObjectIndex, Orphans
 from engine.admin.checks.segment_content import ContentCheck, ContentReader, Gone, SegmentView, Unreadable
+from engine.admin.checks.signature_check import signature_problems
 from engine.admin.progress import Progress, no_progress
 from engine.containers.container import Container
 from engine.errors import DataCorruption, EngineError
@@ -121,6 +122,7 @@ class _Verification:
             self._progress(f"container {number}: log", 0, 0)
             known = len(self._findings)
             counts = self._check_log(number)
+            self._check_signatures(number)
             container = self._open(number, reported=len(self._findings) > known)
             if container is None:
                 continue
@@ -160,6 +162,16 @@ class _Verification:
         check = LogCheck(self._root.stores.log, self._root.container_id(number))
         self._report(number, check.problems())
         return check.counts
+
+    def _check_signatures(self, number: int) -> None:
+        """Report what is signed wrongly and was not reported by the check of the log, such as submissions."""
+        if self._root.key is None:
+            return
+        container, stores = self._root.container_id(number), self._root.stores
+        for store in dict.fromkeys([stores.log, stores.chunks]):
+            for problem in signature_problems(store, container):
+                if not self._findings.names(problem.object):
+                    self._note(number, problem)
 
     def _open(self, number: int, reported: bool) -> Container | None:
         """A container, None if it cannot be opened. reported: a problem of its log was reported already."""

@@ -3,7 +3,8 @@
 Keeps W1: a frame names its container, address, epoch, writer and predecessor; the metadata comes first and the payload
 after it, each under its own CRC32C, so that a process that follows the log need not read other writers' payload. Keeps
 W15: the predecessor is named with the checksum of its header, which covers all of its content. The first 24 bytes
-(writer, attempt) are the token by which the storage port recognises the writer's own object at a path.
+(writer, attempt) are the token by which the storage port recognises the writer's own object at a path. A frame whose
+signature does not fit is damaged (W20).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chunkstore import Range, Store
 from chunkstore.checksums import crc32c, crc32c_of
 from chunkstore.decoding import check_format
 from chunkstore.paths import generation_of
-from engine.errors import FrameDamaged, UnknownFormat, understanding
+from engine.errors import BadSignature, FrameDamaged, FrameForged, UnknownFormat, understanding
 
 MAGIC = b"PSWL"
 VERSION = 1
@@ -157,3 +159,32 @@ def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) 
         raise UnknownFormat(f"{path}: it has kind {kind}, which this version does not know: upgrade this program")
     position = Position(own, writer, epoch, seal_of([prefix]))
     return Frame(position, Kind(kind), Position(pred_address, pred_writer, 0, pred_seal), meta, end, length)
+
+
+def read_beginnings(store: Store, paths: Sequence[str], first: int, size: int) -> list[bytes | FrameForged | None]:
+    """The first `size` bytes of the frames at addresses from `first` on. None: there is no object.
+
+    A frame whose signature does not fit has its error in its place, as others may lie before it. Raises StorageError.
+    """
+    ranges = [Range(path, 0, size) for path in paths]
+    try:
+        return [*store.read_ranges(ranges)]
+    except BadSignature as error:
+        if len(ranges) > 1:
+            return [
+                each for step, path in enumerate(paths) for each in read_beginnings(store, [path], first + step, size)
+            ]
+        return [_forged(error, paths[0], first)]
+
+
+def read_rest(store: Store, path: str, address: int, prefix: bytes, end: int) -> bytes:
+    """A frame up to `end`, of which the prefix was read. Raises ObjectNotFound, FrameForged, StorageError."""
+    try:
+        return prefix + store.read(path, len(prefix), end)
+    except BadSignature as error:
+        raise _forged(error, path, address) from None
+
+
+def _forged(error: BadSignature, path: str, address: int) -> FrameForged:
+    """The error for the frame whose signature does not fit."""
+    return FrameForged(path, address, error.problem)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from chunkstore import ObjectInfo, Range, StorageError, Store
 from chunkstore.decoding import InvalidData
 from chunkstore.metrics import default_metrics
-from engine.errors import InvalidOperation
+from engine.errors import BadSignature, InvalidOperation
 from engine.logs.mailbox import Message
 from engine.logs.submission import Address, Carrying, address_in, address_of, decode, inbox_folder, submission_path
 from engine.logs.transaction import Transaction
@@ -104,6 +104,7 @@ class Inbox:
         self._most = MOST_AT_FIRST
         self._reached = b""  # the owner whose submission was read last
         self._received: list[Message] = []
+        self._forged: set[str] = set()  # submissions whose signatures do not fit
         self._void: set[str] = set()  # the senders of what came for another epoch
         self._messages: set[Address] = set()  # what came by it, and is not settled
         self._senders: dict[bytes, str] = {}  # of owners whose submissions came by the mailbox
@@ -159,6 +160,7 @@ class Inbox:
         self._newest, self.unsettled, self._came, self._pause = {}, Counter(), 0, 0.0
         self._most = MOST_AT_FIRST
         self._senders, self._messages, self._expected = {}, set(), 0
+        self._forged = set()
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
@@ -172,9 +174,21 @@ class Inbox:
             if size > MOST_BYTES and wanted:
                 break
             wanted.append((address, Range(info.path, 0, info.size)))
-        data = self._store.read_ranges([where for _, where in wanted]) if wanted else []
+        data = self._read([where for _, where in wanted]) if wanted else []
         read = [(address, each) for (address, _), each in zip(wanted, data, strict=True) if each is not None]
         return Found(epoch, began, read, len(wanted) < len(listed))
+
+    def _read(self, wanted: list[Range]) -> list[bytes | None]:
+        """What submissions hold; None for one that is gone, and for one whose signature does not fit (W20): that is not
+        carried, and its owner, if it has one, makes a frame itself."""
+        try:
+            return self._store.read_ranges(wanted)
+        except BadSignature as error:
+            if len(wanted) > 1:
+                return [each for one in wanted for each in self._read([one])]
+            logger.error("%s", str(error))
+            self._forged.add(wanted[0].path)
+            return [None]
 
     def _listed(self, epoch: int) -> list[tuple[Address, ObjectInfo]]:
         """What is listed and was not taken in, by owner: those behind the one that was read last come first, so that
@@ -182,7 +196,8 @@ class Inbox:
         listed: list[tuple[Address, ObjectInfo]] = []
         for info in self._store.list(inbox_folder(self._container, epoch)):
             address = address_in(info.path)
-            if address is not None and address.epoch == epoch and self._is_new(address):
+            new = address is not None and address.epoch == epoch and self._is_new(address)
+            if new and info.path not in self._forged:
                 listed.append((address, info))
         reached = self._reached
         return sorted(listed, key=lambda each: (each[0].owner <= reached, each[0].owner, each[0].number))

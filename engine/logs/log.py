@@ -32,7 +32,16 @@ from chunkstore.metrics import default_metrics
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import generation_folder
 from chunkstore.port import Parts, length_of
-from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken, RootReplaced, UnknownFormat, understanding
+from engine.errors import (
+    FrameDamaged,
+    FrameForged,
+    LogMoved,
+    OutcomeUnknown,
+    Overtaken,
+    RootReplaced,
+    UnknownFormat,
+    understanding,
+)
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import frames
 from engine.logs.frames import Frame, Kind, Position
@@ -493,7 +502,7 @@ class Log:
         found: list[Frame | FrameDamaged | UnknownFormat] = []
         with _METRICS.measure("follow") as measurement:
             prefixes = self._read_prefixes(self.next, window)
-            measurement.bytes = sum(len(prefix or b"") for prefix in prefixes)
+            measurement.bytes = sum(len(prefix) for prefix in prefixes if isinstance(prefix, bytes))
         for address, prefix in enumerate(prefixes, self.next):
             frame = self._parse(address, prefix) if prefix is not None else None
             if frame is None:
@@ -501,13 +510,13 @@ class Log:
             found.append(frame)
         return found, False
 
-    def _read_prefixes(self, address: int, window: int) -> list[bytes | None]:
+    def _read_prefixes(self, address: int, window: int) -> list[bytes | FrameForged | None]:
         """Header and metadata of the frames at `window` addresses, or of the first alone if that is too much."""
-        ranges = [Range(self._path(address + step), 0, FOLLOW_BYTES) for step in range(window)]
+        paths = [self._path(address + step) for step in range(window)]
         try:
-            return self.store.read_ranges(ranges)
+            return frames.read_beginnings(self.store, paths, address, FOLLOW_BYTES)
         except StorageUnavailable:
-            return self._patiently(lambda: self.store.read_ranges(ranges[:1]))
+            return self._patiently(lambda: frames.read_beginnings(self.store, paths[:1], address, FOLLOW_BYTES))
 
     def _patiently(self, request: Callable[[], T]) -> T:
         """Repeat a request that only reads until the storage answers, or the timeout is over."""
@@ -521,16 +530,18 @@ class Log:
             self._sleep(pause)
             pause = min(2 * pause, 1.0)
 
-    def _parse(self, address: int, prefix: bytes) -> Frame | FrameDamaged | UnknownFormat | None:
+    def _parse(self, address: int, prefix: bytes | FrameForged) -> Frame | FrameDamaged | UnknownFormat | None:
         """The frame, what is wrong with it, or None when it vanished while the rest of its metadata was read."""
+        if isinstance(prefix, FrameForged):
+            return prefix
         path = self._path(address)
         whole = len(prefix) < FOLLOW_BYTES
         try:
             end = frames.meta_end(prefix, path, address)
             if end > len(prefix) and not whole:
                 try:
-                    begin = len(prefix)
-                    prefix += self._patiently(lambda: self.store.read(path, begin, end))
+                    begin = prefix
+                    prefix = self._patiently(lambda: frames.read_rest(self.store, path, address, begin, end))
                 except ObjectNotFound:
                     return None
             return frames.decode(prefix, path, self.container, address, whole)

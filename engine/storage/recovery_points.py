@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import immutables
 
-from chunkstore import ObjectNotFound, Range, Store
+from chunkstore import ObjectNotFound, Store
 from chunkstore.numbered import list_numbered
 from chunkstore.paths import generation_folder
 from engine.errors import LogLost
 from engine.logs import checkpoints
-from engine.logs.frames import Position
+from engine.logs.frames import Position, read_beginnings
 from engine.logs.log import address_of, frame_path
 from engine.state.segment_map import SegmentMap
 from engine.state.segments import StoredRef
@@ -150,7 +150,7 @@ def newest(store: Store, container: int) -> RecoveryPoint | None:
 
 def has_first_frame(log: Store, container: int) -> bool:
     """Whether a log has its first frame, from which it is opened if it has no checkpoint."""
-    return log.read_ranges([Range(frame_path(container, 0), 0, 1)])[0] is not None
+    return read_beginnings(log, [frame_path(container, 0)], 0, 1)[0] is not None
 
 
 def lost_log(stores: Stores, container: int) -> LogLost | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from engine.admin.backups import RootBackup, back_up, restore as restore_root
+from engine.signatures import key_in
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.advice import elsewhere
 from pravega_spark.console.arguments import storage_option
 from pravega_spark.console.output import Headings, id_column, moment, size_column
+from pravega_spark.settings import key_for
 from pravega_spark.storage_options import open_checked
 
 _elsewhere_option = storage_option("--elsewhere", "the backup's")
@@ -33,18 +35,30 @@ def backup(session: Session, target: str, options: dict[str, object]) -> None:
 @click.command()
 @click.argument("source")
 @_elsewhere_option
+@click.option(
+    "--backup-key",
+    metavar="FILE",
+    help="The file with the key of the backup, if it is another one than the root's; 'none' if it is not signed.",
+)
 @pass_session
-def restore(session: Session, source: str, options: dict[str, object]) -> None:
+def restore(session: Session, source: str, options: dict[str, object], backup_key: str | None) -> None:
     """Create the root from a backup.
 
-    The root must not exist. Repeat the command if it was interrupted.
+    The root must not exist. Repeat the command if it was interrupted. With a signing key the root is signed.
     """
     if session.wal is not None:
         raise click.UsageError("A restored root keeps its log inside the root: omit --wal.")
     with elsewhere(source, options), session.output.progress() as progress:
         open_checked(session.url, session.options)
+        key = key_for(session.settings)
         done = restore_root(
-            source, session.url, source_options=options, target_options=session.options, progress=progress
+            source,
+            session.url,
+            source_options=options,
+            target_options=session.options,
+            progress=progress,
+            source_key=key if backup_key is None else key_in("" if backup_key == "none" else backup_key),
+            target_key=key,
         )
     _print(session, "restored", done)
 

@@ -96,10 +96,11 @@ def describe(session: Session) -> None:
 
 
 def _print(session: Session, place: str, config: RootConfig) -> None:
-    settings = {key: getattr(config, key) for key in _LABELS if key not in ("place", "log")}
-    row = {"place": place, **settings, "log": config.wal}
+    settings = {key: getattr(config, key) for key in _LABELS if key not in ("place", "log", "signed")}
+    row = {"place": place, **settings, "log": config.wal, "signed": config.signed}
     session.output.document({"root": row})
-    session.output.properties({**row, "log": config.wal or "in the root"}, _LABELS)
+    shown = {**row, "log": config.wal or "in the root", "signed": config.signed or "not signed"}
+    session.output.properties(shown, _LABELS)
 
 
 _LABELS: Headings = {
@@ -111,4 +112,5 @@ _LABELS: Headings = {
     "transient_idle_seconds": duration_column("upload idle time"),
     "max_segments": "maximum segments of a stream",
     "log": "write-ahead log",
+    "signed": "signing key",
 }

@@ -22,6 +22,7 @@ from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
 from engine.root import Root
 from engine.settings import Settings
+from engine.signatures import key_in
 from pravega_spark.client.asynchronous import AsyncEventWriter, AsyncTail, Tail
 from pravega_spark.client.bytes import ByteStream
 from pravega_spark.client.frames import producer_of, write_frame
@@ -45,7 +46,7 @@ from pravega_spark.parameters import checks_parameters
 from pravega_spark.quantities import DurationLike, SizeLike, TimeLike, parse_seconds, parse_size, parse_time
 from pravega_spark.roots import opened_root
 from pravega_spark.segment_ids import parse_segment_id, segment_label
-from pravega_spark.settings import parse_settings
+from pravega_spark.settings import key_for, parse_settings
 from pravega_spark.storage_options import open_checked
 from pravega_spark.streams.catalog import Catalog
 from pravega_spark.streams.key_value_table import KeyValueTableInfo, key_value_table_entries, key_value_tables
@@ -305,17 +306,29 @@ class StreamManager:
         backup_options: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         progress: Progress = no_progress,
+        settings: Settings | Mapping[str, Any] | str | None = None,
+        backup_key_file: str | os.PathLike[str] | None = None,
     ) -> RootBackup:
         """Create the root `root`, which must not exist, from a backup. Repeat the call if it was interrupted.
 
-        backup_options, storage_options: for the fsspec filesystems of the backup and of the root. Raises
-        StorageRefused if `root` holds anything or `backup` is no backup, DataCorruption for what fails its checksums.
+        backup_options, storage_options: for the fsspec filesystems of the backup and of the root. settings: as
+        StreamManager takes them; the root is signed if they or the environment have a key. backup_key_file: the path
+        of the backup's key if that is another one, "" if the backup is not signed. Raises StorageRefused if `root`
+        holds anything, `backup` is no backup, or the key is not the backup's; DataCorruption for what fails its
+        checksums or its signature.
         """
         source, target = os.fspath(backup), os.fspath(root)
         open_checked(source, backup_options)
         open_checked(target, storage_options)
+        key = key_for(parse_settings(settings or {}))
         return backups.restore(
-            source, target, source_options=backup_options, target_options=storage_options, progress=progress
+            source,
+            target,
+            source_options=backup_options,
+            target_options=storage_options,
+            progress=progress,
+            source_key=key if backup_key_file is None else key_in(os.fspath(backup_key_file)),
+            target_key=key,
         )
 
     def import_streams(

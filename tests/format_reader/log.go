@@ -56,6 +56,8 @@ type container struct {
 	generation []byte
 	chunks     string // folder of the root
 	log        string // folder of the log's root
+	signed     bool
+	key        []byte // of the signatures; nil: they are not checked
 	state      *state
 }
 
@@ -105,7 +107,7 @@ func (c *container) openCheckpoint() position {
 	}
 	path := filepath.Join(c.folder("checkpoints"), digits(names[len(names)-1]))
 	var head position
-	within(path, func() { head = c.parseCheckpoint(readFile(path), names[len(names)-1]) })
+	within(path, func() { head = c.parseCheckpoint(c.readLog(path), names[len(names)-1]) })
 	return head
 }
 
@@ -131,7 +133,7 @@ func (c *container) parseCheckpoint(data []byte, address int64) position {
 		var content []byte
 		for _, part := range as[[]any](parts[2]) {
 			each := fields(part, 3)
-			piece := readFile(filepath.Join(c.log, as[string](each[0])))
+			piece := c.readLog(filepath.Join(c.log, as[string](each[0])))
 			if int64(len(piece)) != as[int64](each[1]) || int64(crc(piece)) != as[int64](each[2]) {
 				damaged("its part %s is damaged", each[0])
 			}
@@ -148,15 +150,14 @@ func (c *container) follow(head position) []frame {
 	var live []frame
 	for address := head.address + 1; ; address++ {
 		path := c.framePath(address)
-		data, err := os.ReadFile(path)
-		if os.IsNotExist(err) {
+		if _, err := os.Stat(path); os.IsNotExist(err) {
 			return live
 		}
 		var found frame
-		problem := attempt(func() { found = c.parseFrame(data, address) })
+		problem := attempt(func() { found = c.parseFrame(c.readLog(path), address) })
 		if problem != nil {
 			address = c.repaired(address, head, path, problem)
-			found = c.parseFrame(readFile(c.framePath(address)), address)
+			found = c.parseFrame(c.readLog(c.framePath(address)), address)
 		}
 		if found.follows(head) {
 			live = append(live, found)
@@ -168,12 +169,11 @@ func (c *container) follow(head position) []frame {
 // repaired is the address of the repair frame that passes over a damaged frame; without one, the damage stands.
 func (c *container) repaired(damage int64, head position, path string, problem error) int64 {
 	for address := damage + 1; ; address++ {
-		data, err := os.ReadFile(c.framePath(address))
-		if err != nil {
+		if _, err := os.Stat(c.framePath(address)); err != nil {
 			damaged("%s: %v", path, problem)
 		}
 		var found frame
-		if attempt(func() { found = c.parseFrame(data, address) }) != nil || found.kind != kindRepair {
+		if attempt(func() { found = c.parseFrame(c.readLog(c.framePath(address)), address) }) != nil || found.kind != kindRepair {
 			continue
 		}
 		repair := fields(unpack(found.meta), 3)

@@ -35,6 +35,9 @@ func (c *container) readExtent(e extent, low, high int64) []byte {
 	case inStorage:
 		return c.readStored(e.name, low, high)
 	case inFrame:
+		if c.key != nil {
+			c.readLog(c.framePath(e.address)) // all of it, to check its signature
+		}
 		return c.readChecked(c.framePath(e.address), e.start+e.position, e.length, e.checksums, low, high)
 	}
 	return c.readChecked(filepath.Join(c.chunks, e.name), e.position, e.length, e.checksums, low, high)

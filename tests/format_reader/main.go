@@ -2,6 +2,8 @@
 // line. It shares no code with the project. docs/format.md and docs/format-reading.md are to say all that it does.
 //
 //	go run . ROOT
+//
+// With PRAVEGA_SIGNING_KEY, the root has to be signed with that key.
 package main
 
 import (
@@ -70,6 +72,7 @@ type description struct {
 	Wal        *string  `json:"wal"`
 	Recovered  [][2]any `json:"recovered"`
 	LogOf      *string  `json:"log_of"`
+	Signed     *string  `json:"signed"`
 }
 
 func open(root string) []*container {
@@ -82,7 +85,8 @@ func open(root string) []*container {
 	if found.Format != 1 || found.LogOf != nil {
 		damaged("%s: it is no root of format 1", path)
 	}
-	checkDescription(path, data)
+	key := signingKey()
+	checkDescription(path, data, key)
 	log := root
 	if found.Wal != nil {
 		log = *found.Wal
@@ -97,6 +101,7 @@ func open(root string) []*container {
 		}
 		containers = append(containers, &container{
 			number: uint32(number), generation: []byte(unhex(generation)), chunks: root, log: log,
+			signed: found.Signed != nil, key: key,
 		})
 	}
 	return containers

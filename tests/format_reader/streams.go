@@ -294,7 +294,7 @@ func (p *printer) table(c *container, key string, value []byte) {
 }
 
 // checkDescription compares the root's description with its checksum: of the other fields as JSON with sorted keys.
-func checkDescription(path string, data []byte) {
+func checkDescription(path string, data, key []byte) {
 	decoder := json.NewDecoder(strings.NewReader(string(data)))
 	decoder.UseNumber()
 	all := map[string]any{}
@@ -306,6 +306,7 @@ func checkDescription(path string, data []byte) {
 	if decimal(int64(crc([]byte(canonical(all))))) != expected.String() {
 		damaged("%s: its checksum does not match", path)
 	}
+	checkSigned(path, all, key)
 }
 
 func canonical(value any) string {

@@ -71,6 +71,10 @@ class Findings:
         query = "SELECT count(*) FROM findings WHERE severity = ?"
         return int(self._db.execute(query, (severity.value,)).fetchone()[0])
 
+    def names(self, object: str) -> bool:
+        """Whether there is a finding about an object."""
+        return self._db.execute("SELECT 1 FROM findings WHERE object = ? LIMIT 1", (object,)).fetchone() is not None
+
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM findings").fetchone()[0])
 

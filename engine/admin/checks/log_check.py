@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from chunkstore import ObjectInfo, ObjectNotFound, Range, Store
+from chunkstore import ObjectInfo, ObjectNotFound, Store
 from chunkstore.errors import fact_of
 from chunkstore.numbered import list_numbered
 from engine.admin.checks.findings import Problem, Severity
-from engine.errors import DataCorruption, FrameDamaged, UnknownFormat
+from engine.errors import BadSignature, DataCorruption, FrameDamaged, FrameForged, UnknownFormat
 from engine.logs import checkpoints, frames
 from engine.logs.frames import START, Frame, Kind, Position
 from engine.logs.log import (
@@ -87,6 +87,9 @@ class LogCheck:
         try:
             opening = checkpoints.read(self._store, path, self._container, address)
         except ObjectNotFound:
+            return None
+        except BadSignature as error:
+            yield Problem(path, fact_of(error), "restore the object from a copy")
             return None
         except DataCorruption as error:
             yield Problem(path, fact_of(error), "restore the object from a copy", severity)
@@ -177,18 +180,20 @@ class LogCheck:
             if frame is not None:
                 yield frame
 
-    def _read(self, address: int, count: int) -> Sequence[bytes | None]:
+    def _read(self, address: int, count: int) -> Sequence[bytes | FrameForged | None]:
         paths = [frame_path(self._container, address + step) for step in range(count)]
-        return self._store.read_ranges([Range(path, 0, FOLLOW_BYTES) for path in paths])
+        return frames.read_beginnings(self._store, paths, address, FOLLOW_BYTES)
 
-    def _parse(self, address: int, prefix: bytes) -> Frame | None:
+    def _parse(self, address: int, prefix: bytes | FrameForged) -> Frame | None:
         """The frame; None if it was deleted meanwhile. Raises FrameDamaged."""
+        if isinstance(prefix, FrameForged):
+            raise prefix
         path = frame_path(self._container, address)
         whole = len(prefix) < FOLLOW_BYTES
         end = frames.meta_end(prefix, path, address)
         if end > len(prefix) and not whole:
             try:
-                prefix += self._store.read(path, len(prefix), end)
+                prefix = frames.read_rest(self._store, path, address, prefix, end)
             except ObjectNotFound:
                 return None
         return frames.decode(prefix, path, self._container, address, whole)
@@ -203,9 +208,11 @@ class LogCheck:
         return None
 
     def _if_needed(self, address: int, damage: FrameDamaged) -> Iterator[Problem]:
-        """A damaged frame. It is only a warning if a later checkpoint makes the frame unnecessary."""
+        """A damaged frame. It is only a warning if a later checkpoint makes the frame unnecessary, unless it was
+        tampered with."""
         newest = max((address_of(info.path) for info in self._checkpoints()), default=-1)
-        severity = Severity.WARNING if address <= newest else Severity.ERROR
+        forged = isinstance(damage, FrameForged)
+        severity = Severity.WARNING if address <= newest and not forged else Severity.ERROR
         yield Problem(damage.path, fact_of(damage), "restore the object from a copy", severity)
 
     def _compare(self, address: int) -> Iterator[Problem]:
