@@ -196,8 +196,9 @@ class Inbox:
         listed: list[tuple[Address, ObjectInfo]] = []
         for info in self._store.list(inbox_folder(self._container, epoch)):
             address = address_in(info.path)
-            new = address is not None and address.epoch == epoch and self._is_new(address)
-            if new and info.path not in self._forged:
+            if address is None or address.epoch != epoch or info.path in self._forged:
+                continue
+            if self._is_new(address):
                 listed.append((address, info))
         reached = self._reached
         return sorted(listed, key=lambda each: (each[0].owner <= reached, each[0].owner, each[0].number))

@@ -76,7 +76,8 @@ def test_streams_transactions_groups_and_tables(url: str, file: str, tmp_path: P
         StreamManager(place, create=False, settings={"signing_key_file": file})
     with StreamManager(place, create=False, settings={"signing_key_file": rotated}) as manager:
         assert events(manager) == expected
-        assert manager.key_value_table("sc", "kv").get(TableKey(b"name")).value == b"value"
+        found = manager.key_value_table("sc", "kv").get(TableKey(b"name"))
+        assert found is not None and found.value == b"value"
 
 
 def test_a_root_opened_with_and_without_a_key(url: str, file: str) -> None:

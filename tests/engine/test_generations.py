@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.copies import copied
 S = "s/a"
 
 
-def opened(folder: Path, **settings: bool) -> Root:
+def opened(folder: Path, **settings: Any) -> Root:
     return Root.open(str(folder), containers=1, settings=Settings(maintenance=False, **{"threaded": False, **settings}))
 
 

@@ -75,7 +75,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Place]]:
     """Makes roots, of which the tables read the last one."""
     made: list[Root] = []
 
-    def new(containers: int = 2, store: CountingStore | None = None, **settings: int) -> Place:
+    def new(containers: int = 2, store: CountingStore | None = None, **settings: Any) -> Place:
         store = store or CountingStore(open_store(f"memory://{uuid.uuid4()}"))
         stores = Stores(store, store)
         alone = Settings(maintenance=False, threaded=False, **settings)
