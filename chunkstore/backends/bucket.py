@@ -240,15 +240,15 @@ class BucketStore(Store):
     def _overwrite(self, path: str, body: bytes, upload: Callable[[Any], Awaitable[object]]) -> None:
         """Send an upload that replaces what is there; raises StorageError.
 
-        Some providers ask for a further right to replace an object. Then a client without it is refused when it
-        repeats an upload whose answer was lost: its own object is there. So the object decides.
+        Some providers ask for a further right to replace an object. Then a client without it is refused when it, or
+        a layer below it, repeats an upload whose answer was lost: its own object is there. So the object decides.
         """
         try:
             self._send(upload)
             return
         except Failed as error:
             failed = error
-        if not (failed.status == 403 and failed.doubtful and self._has(path, body)):
+        if not (failed.status == 403 and self._has(path, body)):
             raise self._error(failed, path, self.rights.write)
 
     def _has(self, path: str, body: bytes) -> bool:
