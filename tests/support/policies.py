@@ -93,10 +93,11 @@ class S3Policy:
     def _applies(self, statement: Mapping[str, Any], need: Need) -> bool:
         if not statement.keys() <= {"Sid", "Effect", "Action", "Resource", "Condition"}:
             raise ValueError(f"{statement} has elements that are not known here")
+        conditions: Mapping[str, Mapping[str, str]] = statement.get("Condition", {})
         return (
             any(fnmatch.fnmatchcase(need.right, each) for each in _list(statement["Action"]))
             and any(_matches(need.resource, each) for each in _list(statement["Resource"]))
-            and all(self._holds(*each, dict(need.context)) for each in statement.get("Condition", {}).items())
+            and all(self._holds(operator, keys, dict(need.context)) for operator, keys in conditions.items())
         )
 
     @staticmethod
