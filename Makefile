@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 LOWEST ?= $(VENV)-lowest
+# The tools of make sbom, make audit and make requirements-hashed.txt. Their own needs must not change what is tested.
+TOOLS ?= $(VENV)-tools
 # The version of Spark that make test-spark tries.
 SPARK ?= 4.0.5
 SPARK_VENV := $(VENV)-spark-$(SPARK)
@@ -35,7 +37,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim exhaustive backend-table dist lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim exhaustive backend-table dist sbom audit lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -106,6 +108,22 @@ $(SPARK_VENV)/.installed: $(STAMP)
 constraints-lowest.txt: setup.cfg .ci/lowest
 	$(PYTHON) .ci/lowest > $@
 
+$(TOOLS)/.installed: tools.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r tools.txt
+	@touch $@
+
+requirements-hashed.txt: setup.cfg constraints.txt .ci/hashed | $(TOOLS)/.installed
+	.ci/hashed $(TOOLS)/bin/uv > $@.new
+	mv $@.new $@
+
+sbom: $(TOOLS)/.installed ## write build/sbom.json: what the project and the extras of its users need, as CycloneDX
+	mkdir -p build
+	$(TOOLS)/bin/cyclonedx-py requirements --output-reproducible --output-format JSON -o build/sbom.json requirements-hashed.txt
+
+audit: $(TOOLS)/.installed ## look up known vulnerabilities of what the project needs; fails if a package cannot be looked up
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements-hashed.txt
+
 coverage: venv ## run the tests without Spark, and tell how much of each package they run
 	$(BIN)/coverage erase
 	# Not the tests that send signals (the tool holds a lock of its own when one comes, and takes it again in the handler),
@@ -158,5 +176,5 @@ bench: java venv ## measure (PARTS="jobs micro": parts of it; PROFILE=1: draw wh
 	$(if $(PROFILE),$(BIN)/py-spy record --subprocesses --rate 200 --output profile-bench.svg --) $(BIN)/python -m tests.bench $(PARTS)
 
 clean: ## remove everything that was made here
-	rm -rf $(VENV) $(LOWEST) $(VENV)-spark-* .ci/venv* .servers .jars build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
+	rm -rf $(VENV) $(LOWEST) $(TOOLS) $(VENV)-spark-* .ci/venv* .servers .jars build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,6 +55,9 @@ CONTROLLERS = frozenset({"tcp", "tls", "ssl", "pravega", "pravegas"})
 
 FOLDERS = frozenset(name for scheme in _ALL if scheme.folder for name in scheme.names)
 WITH_USER = frozenset(name for scheme in _ALL if scheme.user for name in scheme.names)
+BUCKETS = frozenset(name for scheme in ADAPTED if scheme.place in ("bucket/…", "container/…") for name in scheme.names)
+"""Of storages of which a URL names a bucket, and no host unless it has an '@'."""
+
 BY_NAME = {name: scheme for scheme in ADAPTED for name in scheme.names}
 KNOWN = CONTROLLERS.union(*(scheme.names for scheme in _ALL))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote
 
 from chunkstore.errors import StorageRefused
-from chunkstore.schemes import FOLDERS, KNOWN, WITH_USER
+from chunkstore.schemes import BUCKETS, FOLDERS, KNOWN, WITH_USER
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _WORDS = "token|sig(?:nature)?|secret|pass(?:word|wd|phrase)?|pwd|key|credentials?|auth(?:orization)?"
@@ -108,3 +108,16 @@ def redact(url: str) -> str:
         return url
     scheme = _SCHEME.match(url)
     return f"{scheme[0] if scheme is not None else ''}{REMOVED}"
+
+
+def host_of(url: str) -> str:
+    """The host that a URL sends requests and credentials to: that of Azure's account, or of another server.
+
+    "" if the URL names none: it is of a folder, or of a bucket, whose host is in the storage options.
+    """
+    scheme = _SCHEME.match(url)
+    if scheme is None or scheme[1].lower() in FOLDERS:
+        return ""
+    user, _, host = url[scheme.end() :].partition("/")[0].rpartition("@")
+    kind = scheme[1].lower()
+    return host.lower() if user or kind not in BUCKETS else ""

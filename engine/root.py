@@ -25,7 +25,7 @@ from chunkstore.decoding import InvalidData, Natural, NewerFormat, check_known, 
 from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM, ContainerId
 from chunkstore.selftest import self_test
-from chunkstore.urls import check_url
+from chunkstore.urls import check_url, host_of
 from engine.containers.registry import ContainerManager
 from engine.errors import RootNotFound, did_you_mean, root_command
 from engine.foreign_data import MOST_LISTED, ForeignData, data_at, refused
@@ -527,6 +527,8 @@ def _log_store(
 ) -> Store:
     """The log's root, after checking that it belongs to this root. dry: do not mark a new one."""
     where = wal or config.wal
+    if wal is None and where is not None:
+        _check_host(where, url, store)
     log = open_store(where, _options_for(where, url, options)) if where is not None else store
     if config.wal is None:
         if log.root != store.root:
@@ -544,6 +546,21 @@ def _log_store(
     if found.get("log_of") != config.id:
         raise StorageRefused(f"option 'wal': {log.root} is not the write-ahead log of {store.root}")
     return log
+
+
+def _check_host(wal: str, url: str, store: Store) -> None:
+    """Raise StorageRefused for a log on another host, if only the description names it.
+
+    Whoever can write to the root can change the description. They must not choose to which host the caller's
+    credentials are sent.
+    """
+    name = f"the log's URL in {store.root}/{ROOT}"
+    check_url(wal, name)
+    if host_of(wal) not in ("", host_of(url)):
+        raise StorageRefused(
+            f"{name}: {wal!r} is on another host than the root. No credentials are sent there because of what the root "
+            f"says; if the log is there, say so: wal={wal!r} (option 'wal' in Spark, --wal on the command line)"
+        )
 
 
 def _log_missing(store: Store, log: Store) -> StorageRefused:

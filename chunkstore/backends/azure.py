@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
+from chunkstore.backends.bucket import Failed, Rights, SingleDeletes, answered, not_the_bucket
 from chunkstore.errors import StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Store, check_prefix, joined, token_of
 
@@ -28,6 +28,12 @@ class AzureStore(SingleDeletes):
 
     scheme = "abfs"
     package = "adlfs"
+    rights = Rights(
+        read="the data action blobs/read (r in a SAS)",
+        list="the data action blobs/read (l in a SAS)",
+        write="the data action blobs/add/action for a new blob, blobs/write to overwrite one (c and w in a SAS)",
+        delete="the data action blobs/delete (d in a SAS)",
+    )
     page = 5000
     largest_put = 5000 * 2**20
     """Bytes that the service takes in one request."""
@@ -44,7 +50,7 @@ class AzureStore(SingleDeletes):
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
         body = self._body(path, joined(data))
-        self._run(lambda fs: self._upload(fs, key, body, overwrite=True), path)
+        self._overwrite(path, body, lambda fs: self._upload(fs, key, body, overwrite=True))
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token_of(data)  # raises for data without one

@@ -18,7 +18,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import fsspec.asyn
 
@@ -30,7 +30,7 @@ from chunkstore.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from chunkstore.port import ObjectInfo, Outcome, Parts, Range, Store, check_path, check_range
+from chunkstore.port import ObjectInfo, Outcome, Parts, Range, Store, check_path, check_range, same_content
 
 _Result = TypeVar("_Result")
 
@@ -62,13 +62,17 @@ class Failed(Exception):
     def is_absent(self) -> bool:
         return self.status == 404 and not self.no_bucket
 
-    def verdict(self) -> tuple[type[StorageError], str]:
+    def verdict(self, right: str) -> tuple[type[StorageError], str]:
+        """The error to raise, and what to do. right: that the request needs, as the provider calls it."""
         if self.is_absent:
             return ObjectNotFound, "there is no such object"
         if self.no_bucket:
             return StorageRefused, "the bucket does not exist: make it, or correct the root"
         if self.status in (401, 403):
-            return StorageRefused, "no permission: check the credentials in the storage options, and what they allow"
+            return StorageRefused, (
+                f"no permission: the request needs {right}; check the credentials in the storage options, and what "
+                "they allow"
+            )
         if self.status in (301, 307, 308):
             return StorageRefused, "the bucket is elsewhere: check endpoint_url and region_name in the storage options"
         if self.transient or self.status == 409:
@@ -102,6 +106,15 @@ def nothing_there(failed: Failed) -> bytes | None:
     raise failed
 
 
+class Rights(NamedTuple):
+    """The rights that requests need, by the names that the provider's policies have for them."""
+
+    read: str
+    list: str
+    write: str
+    delete: str
+
+
 class BucketStore(Store):
     """Objects below <scheme>://`place`, which is bucket or bucket/folder; `options` are those of the filesystem."""
 
@@ -111,6 +124,9 @@ class BucketStore(Store):
     scheme: ClassVar[str]
     package: ClassVar[str]
     """What has to be installed."""
+
+    rights: ClassVar[Rights]
+    """What requests need, as the provider calls it."""
 
     page: int
     """How many objects one request lists."""
@@ -146,7 +162,7 @@ class BucketStore(Store):
         bodies: list[bytes | None] = []
         for wanted, body in zip(ranges, self._read_all(keys, ranges), strict=True):
             if isinstance(body, Failed):
-                raise self._error(body, wanted.path)
+                raise self._error(body, wanted.path, self.rights.read)
             if isinstance(body, BaseException):
                 raise body
             bodies.append(body)
@@ -154,7 +170,7 @@ class BucketStore(Store):
 
     def stat(self, path: str) -> ObjectInfo:
         key = self._key(path)
-        size, modified = self._run(lambda fs: self._head(fs, key), path)
+        size, modified = self._run(lambda fs: self._head(fs, key), path, self.rights.read)
         return ObjectInfo(path, size, modified)
 
     def close(self) -> None:
@@ -197,7 +213,7 @@ class BucketStore(Store):
             requests = (self._read_one(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
             return await asyncio.gather(*requests, return_exceptions=True)
 
-        return self._run(read_all, f"{len(ranges)} ranges")
+        return self._run(read_all, f"{len(ranges)} ranges", self.rights.read)
 
     async def _read_one(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
         """The bytes, or None if there is no such object; raises Failed."""
@@ -216,10 +232,30 @@ class BucketStore(Store):
             return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:
             if not failed.doubtful and failed.status not in (409, 412):
-                raise self._error(failed, path) from None
+                raise self._error(failed, path, self.rights.write) from None
             raise PutUnknown(
                 f"{self.root}: it is not known whether {path!r} was made ({failed.code}): put the same bytes again"
             ) from None
+
+    def _overwrite(self, path: str, body: bytes, upload: Callable[[Any], Awaitable[object]]) -> None:
+        """Send an upload that replaces what is there; raises StorageError.
+
+        Some providers ask for a further right to replace an object. Then a client without it is refused when it, or
+        a layer below it, repeats an upload whose answer was lost: its own object is there. So the object decides.
+        """
+        try:
+            self._send(upload)
+            return
+        except Failed as error:
+            failed = error
+        if not (failed.status == 403 and self._has(path, body)):
+            raise self._error(failed, path, self.rights.write)
+
+    def _has(self, path: str, body: bytes) -> bool:
+        try:
+            return same_content(self.read(path), body)
+        except StorageError:
+            return False
 
     async def _repeat(self, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
         """Carry out a request, again if the failure may pass; raises Failed, doubtful if any of the attempts was."""
@@ -236,12 +272,12 @@ class BucketStore(Store):
                 await asyncio.sleep(random.uniform(0.5, 1.0) * self.first_pause * 2**number)
         raise failed
 
-    def _run(self, request: Callable[[Any], Awaitable[_Result]], path: str) -> _Result:
+    def _run(self, request: Callable[[Any], Awaitable[_Result]], path: str, right: str) -> _Result:
         try:
             return self._send(request)
         except Failed as error:
             failed = error
-        raise self._error(failed, path)
+        raise self._error(failed, path, right)
 
     def _run_listing(self, request: Callable[[Any], Awaitable[_Result]], prefix: str) -> _Result:
         """Ask for a page of a listing. "Not found" is no answer of a bucket to that (P2)."""
@@ -249,7 +285,7 @@ class BucketStore(Store):
             return self._send(request)
         except Failed as error:
             failed = not_the_bucket(error.code) if error.is_absent else error
-        raise self._error(failed, prefix)
+        raise self._error(failed, prefix, self.rights.list)
 
     def _send(self, request: Callable[[Any], Awaitable[_Result]]) -> _Result:
         """Carry out `request` on the filesystem's event loop, and note the dates of the answers; raises Failed."""
@@ -293,8 +329,8 @@ class BucketStore(Store):
             return Failed(str(error))
         return self._failure(error)
 
-    def _error(self, failed: Failed, path: str) -> StorageError:
-        kind, remedy = failed.verdict()
+    def _error(self, failed: Failed, path: str, right: str) -> StorageError:
+        kind, remedy = failed.verdict(right)
         return kind(f"{self.root}: {path!r}: {remedy} ({failed.code})")
 
 
@@ -309,9 +345,10 @@ class SingleDeletes(BucketStore):
             return await asyncio.gather(*(self._delete_one(fs, key, slots) for key in keys))
 
         if keys:
-            for path, failed in zip(paths, self._run(delete_all, f"{len(paths)} objects"), strict=True):
+            outcomes = self._run(delete_all, f"{len(paths)} objects", self.rights.delete)
+            for path, failed in zip(paths, outcomes, strict=True):
                 if failed is not None:
-                    raise self._error(failed, path)
+                    raise self._error(failed, path, self.rights.delete)
 
     async def _delete_one(self, fs: Any, key: str, slots: asyncio.Semaphore) -> Failed | None:
         try:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from chunkstore.backends.bucket import Failed, SingleDeletes, answered, not_the_bucket
+from chunkstore.backends.bucket import Failed, Rights, SingleDeletes, answered, not_the_bucket
 from chunkstore.port import ObjectInfo, Outcome, Parts, Store, check_prefix, joined, token_of
 
 _CONNECT_TIMEOUT = 10.0
@@ -31,12 +31,18 @@ class GcsStore(SingleDeletes):
 
     scheme = "gs"
     package = "gcsfs"
+    rights = Rights(
+        read="storage.objects.get, and storage.objects.list to learn that there is no such object",
+        list="storage.objects.list",
+        write="storage.objects.create for a new object, and storage.objects.delete to overwrite one",
+        delete="storage.objects.delete",
+    )
     page = 1000
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
         body = bytes(joined(data))
-        self._run(lambda fs: self._upload(fs, key, body), path)
+        self._overwrite(path, body, lambda fs: self._upload(fs, key, body))
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token_of(data)  # raises for data without one

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from chunkstore.backends.bucket import BucketStore, Failed, answered, not_the_bucket
+from chunkstore.backends.bucket import BucketStore, Failed, Rights, answered, not_the_bucket
 from chunkstore.errors import StorageError, StorageRefused
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, length_of, token_of
 
@@ -54,6 +54,12 @@ class S3Store(BucketStore):
 
     scheme = "s3"
     package = "s3fs"
+    rights = Rights(
+        read="s3:GetObject, and s3:ListBucket to learn that there is no such object",
+        list="s3:ListBucket",
+        write="s3:PutObject",
+        delete="s3:DeleteObject",
+    )
     page = 1000
     """How many objects one request lists or deletes."""
     tries = 6
@@ -65,7 +71,7 @@ class S3Store(BucketStore):
         key = self._key(path)
         body = bytes(joined(data))
         # In parts if it is large, and complete at once then too.
-        self._run(lambda fs: fs._pipe_file(f"{self._bucket}/{key}", body), path)
+        self._run(lambda fs: fs._pipe_file(f"{self._bucket}/{key}", body), path, self.rights.write)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token_of(data)  # raises for data without one
@@ -114,14 +120,14 @@ class S3Store(BucketStore):
             names = [{"Key": key} for key in keys[first : first + self.page]]
             self._delete_page(names, paths[first])
 
-    def _error(self, failed: Failed, path: str) -> StorageError:
+    def _error(self, failed: Failed, path: str, right: str) -> StorageError:
         if failed.code in _UNSIGNED:
             return StorageRefused(
                 f"{self.root}: no credentials found: give the storage options key and secret (storage.key and "
                 "storage.secret in Spark, --storage key=… on the command line), the variables AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, a profile, or a role of this machine"
             )
-        return super()._error(failed, path)
+        return super()._error(failed, path, right)
 
     def _check_path(self, path: str) -> None:
         super()._check_path(path)
@@ -159,11 +165,12 @@ class S3Store(BucketStore):
 
     def _delete_page(self, names: builtins.list[dict[str, str]], path: str) -> None:
         request = {"Objects": names, "Quiet": True}
-        answer = self._run(lambda fs: self.request(fs, "delete_objects", Delete=request), path)
+        answer = self._run(lambda fs: self.request(fs, "delete_objects", Delete=request), path, self.rights.delete)
         for error in answer.get("Errors", ()):
             if error["Code"] != "NoSuchKey":
                 status = 403 if error["Code"] == "AccessDenied" else 500
-                raise self._error(Failed(error["Code"], status), error["Key"].removeprefix(self._base))
+                refused = Failed(error["Code"], status)
+                raise self._error(refused, error["Key"].removeprefix(self._base), self.rights.delete)
 
     async def request(self, fs: Any, method: str, **arguments: Any) -> Any:
         """Send a request of the protocol, by the name that the client has for it."""

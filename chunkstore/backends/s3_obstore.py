@@ -97,16 +97,18 @@ class ObstoreStore(S3Store):
             failed = error
         if failed.status == 416:
             return 0
-        raise self._error(failed, path)
+        raise self._error(failed, path, self.rights.read)
 
     def put(self, path: str, data: Parts) -> None:
         key = self._key(path)
         body = memoryview(joined(data)).cast("B")
-        self._ask(lambda client: _put(client, key, body, chunk_size=_PART, max_concurrency=_PARTS), path)
+        self._ask(
+            lambda client: _put(client, key, body, chunk_size=_PART, max_concurrency=_PARTS), path, self.rights.write
+        )
 
     def stat(self, path: str) -> ObjectInfo:
         key = self._key(path)
-        found = self._ask(lambda client: client.head(key), path)
+        found = self._ask(lambda client: client.head(key), path, self.rights.read)
         return ObjectInfo(path, found["size"], seconds(found["last_modified"]))
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ class ObstoreStore(S3Store):
     def _read_all(self, keys: Sequence[str], ranges: Sequence[Range]) -> Sequence[bytes | BaseException | None]:
         if len(keys) < 2:
             return [self._outcome(*each) for each in zip(keys, ranges, strict=True)]
-        self._ask(lambda client: None, ranges[0].path)  # one client for all
+        self._ask(lambda client: None, ranges[0].path, self.rights.read)  # one client for all
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="obstore")
         return list(self._threads.map(self._outcome, keys, ranges))
@@ -145,12 +147,12 @@ class ObstoreStore(S3Store):
             failed = error
         return nothing_there(failed)
 
-    def _ask(self, request: Callable[[Any], _Result], path: str) -> _Result:
+    def _ask(self, request: Callable[[Any], _Result], path: str, right: str) -> _Result:
         try:
             return self._request(request)
         except Failed as error:
             failed = error
-        raise self._error(failed, path)
+        raise self._error(failed, path, right)
 
     def _request(self, request: Callable[[Any], _Result]) -> _Result:
         """Carry out `request` with obstore's client; raises Failed."""

@@ -164,8 +164,7 @@ class Inbox:
 
     def _found(self, epoch: int, began: float, gone: list[str]) -> Found:
         """List and read; in the background."""
-        if gone:
-            self._store.delete(gone)
+        self._delete(gone)
         listed = self._listed(epoch)
         wanted: list[tuple[Address, Range]] = []
         size = 0
@@ -302,6 +301,11 @@ class Inbox:
     def clear(self) -> None:
         """Delete what was dealt with; the rest is swept with the folders of past epochs."""
         gone, self._done = self._done, []
+        self._delete(gone)
+
+    def _delete(self, gone: list[str]) -> None:
+        """Delete what was dealt with. A failure is ignored, as maintenance sweeps the inbox: a maker without the right
+        to delete carries submissions too."""
         if gone:
             try:
                 self._store.delete(gone)

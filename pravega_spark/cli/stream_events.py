@@ -15,6 +15,7 @@ import click
 from pravega_spark.cli.session import Session, pass_session
 from pravega_spark.console.arguments import PositionType, SecondsType, StreamName, stream_argument
 from pravega_spark.console.interrupts import until_interrupted
+from pravega_spark.console.output import printable
 from pravega_spark.console.program import Refused
 from pravega_spark.quantities import counted, size_text
 from pravega_spark.streams.model.events import HEADER_SIZE
@@ -174,16 +175,15 @@ def _print_lines(events: Iterable[Event], at_once: bool = False) -> None:
     out = sys.stdout.buffer
     terminal = out.isatty()
     for event in events:
-        out.write((printable(event.data) if terminal else event.data) + b"\n")
+        out.write((for_terminal(event.data) if terminal else event.data) + b"\n")
         if at_once:
             out.flush()
     out.flush()
 
 
-def printable(data: bytes) -> bytes:
+def for_terminal(data: bytes) -> bytes:
     """Bytes as text without control characters, which a terminal would execute."""
-    text = data.decode(errors="backslashreplace")
-    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text).encode()
+    return printable(data.decode(errors="backslashreplace"), "\t").encode()
 
 
 def _print_document(name: StreamName, events: Iterable[Event]) -> None:

@@ -3,6 +3,9 @@
 A table fits a terminal of 80 columns. If long names would make it wider, each row is printed as a record; nothing is
 folded. In a pipe a row is one line of any length, unless COLUMNS sets the width. `--wide` adds the omitted columns.
 Programs get numbers in bytes and seconds; people get `10 MiB`, `1 h` and `1,000`.
+
+Names, tags, keys and values come from other writers: what people get has no control characters, which a terminal would
+execute (`printable`).
 """
 
 from __future__ import annotations
@@ -66,14 +69,18 @@ class Output:
             click.echo(json.dumps(document, indent=2))
 
     def line(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line for people, or several."""
+        self._styled(printable(text, "\n\t"))
+
+    def _styled(self, text: str) -> None:
+        """Print what has styles, and is printable otherwise."""
         if not self.as_json:
             click.echo(text)
 
     def warning(self, text: str) -> None:
         """Print a warning."""
         if not self.as_json:
-            click.secho(text, fg="yellow")
+            click.secho(printable(text, "\n\t"), fg="yellow")
 
     def record(self, document: Mapping[str, Any]) -> None:
         """Print one of many JSON documents, each on its line, at once."""
@@ -114,7 +121,7 @@ class Output:
         for row in rows:
             self.line("")
             for heading, text in zip(headings, row, strict=True):
-                self.line(f"{click.style(heading.ljust(width), bold=True)}  {text}")
+                self._styled(f"{click.style(heading.ljust(width), bold=True)}  {text}")
         self.line("")  # separates the last record from what follows
 
     def properties(self, values: Mapping[str, Any], labels: Headings) -> None:
@@ -122,11 +129,11 @@ class Output:
         found = [(_column(column), values[key]) for key, column in labels.items()]
         width = max((len(column.heading) for column, _ in found), default=0)
         for column, value in found:
-            self.line(f"{click.style(column.heading.ljust(width), bold=True)}  {shown(value, column.text)}")
+            self._styled(f"{click.style(column.heading.ljust(width), bold=True)}  {shown(value, column.text)}")
 
     def copied(self, label: str, text: str) -> None:
         """Print text for copying, such as a stream cut, unbroken on its own line."""
-        self.line(f"{click.style(label, bold=True)}\n{text}")
+        self._styled(f"{click.style(label, bold=True)}\n{printable(text)}")
 
     @contextmanager
     def progress(self, wanted: bool = True) -> Iterator[Progress]:
@@ -161,7 +168,12 @@ def shown(value: Any, text: Callable[[Any], str] = count_text) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return text(value) if isinstance(value, int | float) else str(value)
+    return text(value) if isinstance(value, int | float) else printable(str(value))
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Text with its control characters as escapes, but for those in `kept`."""
+    return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
 
 
 def moment(milliseconds: int | None) -> str | None:

@@ -12,13 +12,14 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from pravega_spark.console.advice import user_message, with_root_options
+from pravega_spark.console.output import printable
 
 
 class Refused(click.ClickException):
     """A command was refused or failed: one line on stderr, exit code 1."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(with_root_options(" ".join(message.split())))
+        super().__init__(with_root_options(printable(" ".join(message.split()))))
 
     def show(self, file: Any = None) -> None:
         """Print it."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
+from chunkstore import StorageError
 from pravega_spark.errors import StreamSealed
 from pravega_spark.source.columns import ALL_COLUMNS, READ_COLUMNS
 from pravega_spark.source.failures import for_users
@@ -134,7 +136,8 @@ class _Writer:
             digests = dict(collector.digests) if collector.digests is not None else None
             return TaskMessage(outputs, query_id, router.planned, collector.created_at(), digests)
         except BaseException:
-            collector.drop()
+            with suppress(StorageError):  # garbage collection will find them
+                collector.drop()
             raise
 
     @for_users

@@ -21,7 +21,7 @@ from chunkstore.paths import is_log
 from engine.admin.progress import Progress
 from engine.logs.log import frame_path
 from engine.root import Root
-from pravega_spark import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
 from pravega_spark.cli.main import cli, main
 from pravega_spark.console.advice import ROOT_VARIABLE
 from pravega_spark.console.output import Output, moment, shown
@@ -530,3 +530,25 @@ def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     Output(True).line("for people")
     Output(False).document({"for": "programs"})
     assert capsys.readouterr().out == ""
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J"
+"""What a terminal executes: it sets the title, and clears the screen."""
+
+
+def test_names_and_values_of_other_writers_cannot_control_a_terminal(tmp_path: Path) -> None:
+    """Keys, values and tags are any text. Documents have them as they are, in JSON, which escapes them."""
+    url = str(tmp_path / "root")
+    Root.open(url, containers=1).close()
+    with StreamManager(url) as manager:
+        manager.create_scope("sc")
+        manager.create_stream_with_policy("sc", "st", tags=[EVIL])
+        manager.create_key_value_table("sc", "kv", KeyValueTableConfiguration(1, len(EVIL)))
+        manager.key_value_table("sc", "kv").put(TableKey(EVIL.encode()), EVIL.encode() * 9)
+    for command in (["stream", "describe", "sc/st"], ["kvt", "entries", "sc/kv"], ["kvt", "get", "sc/kv", EVIL]):
+        for width in ("80", "500"):
+            printed = run(*command, root=url, COLUMNS=width).stdout
+            assert "owned" in printed
+            assert not set(printed) & set("\x1b\x07")
+        assert "owned" in run("--json", *command, root=url).stdout
+    assert "\x1b" not in run("kvt", "get", f"sc/{EVIL}", "key", root=url, code=2).stderr

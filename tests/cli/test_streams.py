@@ -832,8 +832,8 @@ def test_events_as_documents(folder: str) -> None:
 
 
 def test_a_terminal_is_shown_no_control_characters() -> None:
-    assert stream_events.printable(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
-    assert stream_events.printable("ümläut …".encode()) == "ümläut …".encode()
+    assert stream_events.for_terminal(b"\x1b[31mred\ttab \x07\xff") == b"\\x1b[31mred\ttab \\x07\\xff"
+    assert stream_events.for_terminal("ümläut …".encode()) == "ümläut …".encode()
 
 
 def test_following(folder: str) -> None:

@@ -8,6 +8,7 @@ import random
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from chunkstore import Outcome, StorageError, StorageRefused, Store, open_store
 from chunkstore.paths import ROOT, SELF_TESTS, is_log
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.faults import Fault, Plan
+from chunkstore.urls import host_of
 from chunkstore.wrapping import Request
 from engine import root as root_module
 from engine.errors import FrameDamaged
@@ -381,3 +383,44 @@ def test_a_damaged_frame_is_given_up_without_opening_the_container(tmp_path: Pat
         assert root.container(0).read("s/a", 0, 7) == b"kept on"
         with pytest.raises(ValueError, match="not a damaged frame"):
             root.repair(0, address)
+
+
+@pytest.mark.parametrize(
+    ("wal", "reason"),
+    [
+        ("sftp://elsewhere.invalid/log", "another host"),
+        ("abfs://c@account.blob.elsewhere.invalid/log", "another host"),
+        ("https://elsewhere.invalid/log", "another host"),
+        ("filecache::sftp://elsewhere.invalid/log", "chained"),
+        ("sftp://user:word@elsewhere.invalid/log", "a password"),
+    ],
+)
+def test_a_description_cannot_send_credentials_to_another_host(tmp_path: Path, wal: str, reason: str) -> None:
+    """A writer could forge it. The caller may name that place."""
+    root = tmp_path / "root"
+    Root.open(str(root)).close()
+    description = root / ROOT
+    forged = replace(RootConfig.from_bytes(description.read_bytes(), "root"), wal=wal)
+    description.write_bytes(forged.to_bytes())
+    with pytest.raises(StorageRefused, match=reason) as raised:
+        Root.open(str(root), create=False)
+    assert "the log's URL in" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("/a/folder", ""),
+        ("file:///a@b/c", ""),
+        ("memory://x", ""),
+        ("s3://bucket/a", ""),
+        ("gs://bucket", ""),
+        ("abfs://container/a", ""),
+        ("abfss://c@Account.dfs.core.windows.net/a", "account.dfs.core.windows.net"),
+        ("sftp://user@host:22/a", "host:22"),
+        ("sftp://host/a", "host"),
+        ("https://host/a", "host"),
+    ],
+)
+def test_the_host_of_a_url(url: str, host: str) -> None:
+    assert host_of(url) == host

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from tests.support import servers
@@ -44,6 +45,16 @@ class Azurite(servers.Server):
             "BlobEndpoint": self.endpoint,
         }
         return {"connection_string": ";".join(f"{name}={value}" for name, value in settings.items())}
+
+    def sas_options(self, container: str, permissions: str, endpoint: str = "") -> dict[str, Any]:
+        """Options with a SAS for a container. permissions: its letters, such as "rl". endpoint: instead of the
+        server's own, that of a proxy."""
+        from azure.storage.blob import generate_container_sas
+
+        expiry = datetime.now(timezone.utc) + timedelta(hours=1)
+        sas = generate_container_sas(_ACCOUNT, container, _KEY, permission=permissions, expiry=expiry)
+        place = f"{endpoint}/{_ACCOUNT}" if endpoint else self.endpoint
+        return {"connection_string": f"BlobEndpoint={place};SharedAccessSignature={sas}"}
 
 
 def _start(stack: ExitStack) -> str:

@@ -19,11 +19,11 @@ class FaultyProxy(wsgi_server.WsgiServer):
 
     module = "tests.support.faulty_proxy"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *arguments: str) -> None:
         self._server = server
         parts = urlsplit(server.endpoint)
         self._origin = f"{parts.scheme}://{parts.netloc}"
-        super().__init__(self._origin)
+        super().__init__(self._origin, *arguments)
 
     def make_bucket(self) -> str:
         """The URL of a new bucket of the server."""
@@ -39,14 +39,17 @@ def _replaced(value: Any, origin: str, endpoint: str) -> Any:
     return value.replace(origin, endpoint) if isinstance(value, str) else value
 
 
-def _pass_on(origin: str, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+def pass_on(
+    origin: str, environ: dict[str, Any], start_response: Callable[..., Any], body: bytes | None = None
+) -> Iterable[bytes]:
+    """Send a request to the server. body: instead of the request's own."""
     headers = {
         name.removeprefix("HTTP_").replace("_", "-"): value
         for name, value in environ.items()
         if name.startswith("HTTP_") or (name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value)
     }
     headers["Connection"] = "close"
-    body = environ["wsgi.input"].read()
+    body = environ["wsgi.input"].read() if body is None else body
     connection = http.client.HTTPConnection(urlsplit(origin).netloc, timeout=30)
     try:
         connection.request(environ["REQUEST_METHOD"], environ["REQUEST_URI"], body or None, headers)
@@ -61,4 +64,4 @@ def _pass_on(origin: str, environ: dict[str, Any], start_response: Callable[...,
 
 if __name__ == "__main__":
     origin = sys.argv[1]
-    wsgi_server.run_wsgi_server(lambda environ, start_response: _pass_on(origin, environ, start_response))
+    wsgi_server.run_wsgi_server(lambda environ, start_response: pass_on(origin, environ, start_response))

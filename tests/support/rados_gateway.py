@@ -6,8 +6,11 @@ authentication among them. It needs Debian's packages radosgw, ceph-mon and ceph
 
 from __future__ import annotations
 
+import json
 import subprocess
+import urllib.request
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,26 @@ class RadosGateway(servers.Server):
             "secret": _SECRET,
             "client_kwargs": {"endpoint_url": self.endpoint, "region_name": "us-east-1"},
         }
+
+    def make_user(self, policy: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a new user, who has the rights of one identity policy of IAM."""
+        import boto3
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        name = servers.new_name()
+        query = f"uid={name}&display-name={name}&access-key={name}&secret-key={_SECRET}"
+        request = AWSRequest("PUT", f"{self.endpoint}/admin/user?{query}")
+        S3SigV4Auth(Credentials(_KEY, _SECRET), "s3", "us-east-1").add_auth(request)
+        wanted = urllib.request.Request(request.prepare().url, method="PUT", headers=dict(request.headers.items()))
+        with urllib.request.urlopen(wanted, timeout=10) as response:
+            response.read()
+        keys = {"aws_access_key_id": _KEY, "aws_secret_access_key": _SECRET, "region_name": "us-east-1"}
+        iam = boto3.client("iam", endpoint_url=self.endpoint, **keys)
+        iam.put_user_policy(UserName=name, PolicyName="role", PolicyDocument=json.dumps(policy))
+        iam.close()
+        return {**self.storage_options(), "key": name}
 
 
 def _program(name: str) -> Path:
@@ -119,6 +142,7 @@ def _start(stack: ExitStack) -> str:
     carry_out("ceph-osd", "--mkfs", "--no-mon-config", "-i", "0")
     start("ceph-osd", "-i", "0")
     user = ("--uid", "testing", "--display-name", "testing", "--access-key", _KEY, "--secret-key", _SECRET)
+    user += ("--caps", "users=*;user-policy=*")
     carry_out("radosgw-admin", "--no-mon-config", "user", "create", *user)
     servers.wait_for_port(gateway, start("radosgw", "-n", "client.admin"), folder / "client.admin.log")
     return f"http://127.0.0.1:{gateway}"

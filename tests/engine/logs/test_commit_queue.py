@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import pytest
 from hypothesis import given, strategies as st
 
+from chunkstore import StorageRefused
 from chunkstore.decoding import InvalidData
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.errors import BadOffset, OutcomeUnknown, SegmentNotFound
 from engine.logs.frame_settler import LEAD, RING
 from engine.logs.log import BELLS_AHEAD, MAKER_TRIPS, address_of, frames_folder
@@ -27,7 +29,7 @@ from engine.state.operations import (
     SealSegment,
     TruncateSegment,
 )
-from tests.engine.logs.company import Company, S, appended, processor_of
+from tests.engine.logs.company import Company, S, appended, carried, processor_of
 from tests.support.processes import ByHand
 
 
@@ -280,6 +282,26 @@ def test_the_inbox_is_emptied_by_its_maker() -> None:
     assert len(company.inbox) < 3 * 40, "in batches"
     company.close_maker()
     assert company.inbox == []
+
+
+class Undeletable(WrappingStore):
+    """A store that the process may not delete from."""
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if request.verb == "delete":
+            raise StorageRefused("no permission")
+        return call()
+
+
+def test_a_maker_that_may_not_delete_carries_submissions_all_the_same() -> None:
+    """Truncation sweeps what it leaves."""
+    company = Company(others=3, through=Undeletable)
+    for number in range(60):
+        futures = [each.submit([appended(b"%d" % number)]) for each in company.containers[1:]]
+        company.turn()
+        assert all(future.exception() is None for future in futures)
+    assert carried(company.simulation.store) == 3 * 60
+    assert len(company.inbox) == 3 * 60
 
 
 def test_what_is_large_goes_to_a_chunk_or_into_an_own_frame(company: Company) -> None:
