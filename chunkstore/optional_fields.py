@@ -8,7 +8,7 @@ known is a NewerFormat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from chunkstore.decoding import InvalidData, NewerFormat, read_field, reader
@@ -16,10 +16,17 @@ from chunkstore.decoding import InvalidData, NewerFormat, read_field, reader
 OPTIONAL = "optional"
 """The field of a map, and of the root's description."""
 
-OptionalFields: TypeAlias = Mapping[str, Any]
-"""By name, plain values."""
 
-NONE: OptionalFields = {}
+class OptionalFields(dict[str, Any]):
+    """Plain values by name. Never changed, so a record that has them can be a key."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self))  # of the names: values may have no hash
+
+
+NONE = OptionalFields()
 
 LaterRevisions: TypeAlias = tuple[tuple[int, bytes], ...]
 """The id and the fields of each revision that is not known."""
@@ -29,8 +36,7 @@ _READ = reader(dict[str, Any])
 
 def read_optional(value: Any) -> OptionalFields:
     """The optional fields that stand in a record. Raises InvalidData."""
-    found: OptionalFields = read_field(OPTIONAL, _READ, value)
-    return found
+    return OptionalFields(read_field(OPTIONAL, _READ, value))
 
 
 def without_optional(fields: Sequence[Any], count: int) -> tuple[list[Any], OptionalFields]:
@@ -40,7 +46,7 @@ def without_optional(fields: Sequence[Any], count: int) -> tuple[list[Any], Opti
         raise NewerFormat(f"it has {len(fields)} fields; this version knows {count}: upgrade this program")
     if len(known) < count:
         raise InvalidData(f"it has {len(known)} fields; {count} are due")
-    return known, read_optional(rest[0]) if rest else {}
+    return known, read_optional(rest[0]) if rest else NONE
 
 
 def with_optional(fields: Sequence[Any], optional: OptionalFields) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ from chunkstore.metadata.metadata_records import (
     decode,
     encode,
 )
-from chunkstore.optional_fields import with_optional, without_optional
+from chunkstore.optional_fields import OptionalFields, with_optional, without_optional
+from engine.root import RootConfig
 from engine.state.segment_record import decode_segment, encode_segment
 from engine.state.segments import Segment
 from engine.state.tables import METADATA, STORAGE
-from pravega_spark import ScopeNotEmpty, StreamManager, TableKey
+from pravega_spark import KeyValueTableConfiguration, ScopeNotEmpty, StreamManager, TableKey
+from pravega_spark.streams.model.key_value_table import KeyValueTableRecord
+from pravega_spark.streams.model.stream_record import Routing
 from pravega_spark.streams.model.system_tables import SCOPES, TRANSACTIONS
-from pravega_spark.streams.scopes import Scope
+from pravega_spark.streams.scopes import Scope, ScopeRecord
+from pravega_spark.streams.writing.transactions import TransactionRecord
 from tests import newer_version
 from tests.data import format_1
 
@@ -151,6 +157,22 @@ def test_an_entry_of_a_segment_keeps_later_revisions(root: Path) -> None:
 def test_what_is_not_optional_is_of_a_newer_version(fields: list[Any], raised: type[Exception], what: str) -> None:
     with pytest.raises(raised, match=what):
         without_optional(fields, 2)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RootConfig("0" * 32),
+        ScopeRecord(deleting=False),
+        KeyValueTableRecord(b"x" * 16, 1, KeyValueTableConfiguration(1, 1, 1)),
+        TransactionRecord(Routing(b"x" * 16, 0, ()), 1, 1, 1, 1),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_a_record_with_optional_fields_is_a_key_as_before(record: Any) -> None:
+    added = OptionalFields(newer_version.ADDED)
+    newer = replace(record, optional=added) if isinstance(record, RootConfig) else record._replace(optional=added)
+    assert len({record, newer, pickle.loads(pickle.dumps(newer))}) == 2
 
 
 def test_without_optional_fields_a_record_has_the_form_of_format_1() -> None:
