@@ -28,6 +28,10 @@ PRAVEGA_SPARK_FLOOR := 95
 # What make sim runs. SCENARIO=containers or SCENARIO=streams runs that one only.
 SEEDS ?= 200
 FIRST ?= 1
+
+# What make soak runs. SEED=… repeats a plan; PLACE=s3 is Ceph, if make servers installed it; SPARK_QUERY=no leaves Spark out.
+MINUTES ?= 120
+PLACE ?= folder
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
@@ -35,7 +39,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim backend-table dist lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim soak backend-table dist lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -122,6 +126,9 @@ planted: java venv ## break the product on purpose, one place at a time; the tes
 
 sim: venv ## run the simulated histories of SEEDS=200 seeds from FIRST=1 on, in JOBS processes; see docs/simulation.md
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+soak: java venv ## let real processes share a root, and kill, stop and starve them, for MINUTES=120 at PLACE=folder (or s3); see docs/soak.md
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --place $(PLACE) $(if $(SEED),--seed $(SEED)) $(if $(filter no,$(SPARK_QUERY)),--no-spark)
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"

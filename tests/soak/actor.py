@@ -3,8 +3,9 @@
     python -m tests.soak.actor FAMILY SPECIFICATION
 
 FAMILY is a module of this package with a function `run(actor)`. SPECIFICATION is a JSON object: name, role, root,
-storage (options), folder (outside the root), seed. On standard input, `clock SECONDS` sets how far the process's time of day is ahead; its
-end lets the actor finish in order. The clock is set up before the product is imported, which binds `time.time`.
+storage (options), folder (outside the root), seed. On standard input, `clock SECONDS` sets how far
+the process's time of day is ahead; its end lets the actor finish in order. The clock is set up before the product is
+imported, which binds `time.time`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ class Ledger:
         self._file.flush()
         os.fdatasync(self._file.fileno())
 
+    def close(self) -> None:
+        """Write no more."""
+        self._file.close()
+
     def next_run(self) -> int:
         """Begin another run, and return its number."""
         run = max((numbers[0] for kind, numbers in entries(self.path) if kind == "B"), default=-1) + 1

@@ -63,7 +63,7 @@ def _commands(actor: Actor) -> Iterator[list[str]]:
     yield ["maintain", "--period", "1s", "--orphan-age", "90s", "--yes"]
     yield ["container", "flush"]
     yield ["defrag"]
-    yield ["transaction", "list", f"{SCOPE}/t"]
+    yield ["transaction", "list"]
 
 
 def _execute(actor: Actor, command: list[str], killed: bool = False, root: str = "") -> dict[str, Any]:

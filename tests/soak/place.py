@@ -25,7 +25,7 @@ from tests.support.servers import ServerMissing
 ALL = "storage"
 """The target of a fault that all actors notice."""
 
-DISK = 2 << 30
+DISK = 768 << 20
 """Bytes of the disk of a folder."""
 
 PAGE = 4096
@@ -88,7 +88,7 @@ class FolderPlace(Place):
 
     def begin(self, kind: str, target: str, value: float) -> None:
         """Fill the disk up to `value` bytes. Others write meanwhile, so it is filled in pieces, as far as that goes."""
-        piece, length = 16 << 20, 0
+        piece, length = DISK // 2, 0
         with self._filler.open("ab") as file:
             while piece >= PAGE:
                 status = os.statvfs(self._filler.parent)

@@ -46,7 +46,10 @@ class Line:
                 server_reader, server_writer = await asyncio.open_connection(*self._origin)
                 try:
                     ways = self._pass(reader, server_writer), self._pass(server_reader, writer)
-                    await asyncio.wait(map(asyncio.ensure_future, ways), return_when=asyncio.FIRST_COMPLETED)
+                    tasks = [asyncio.ensure_future(way) for way in ways]
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    for task in tasks:
+                        task.cancel()
                 finally:
                     server_writer.transport.abort()
         writer.transport.abort()
