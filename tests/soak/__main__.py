@@ -163,7 +163,7 @@ class Run:
             process.sample()
         readers = [name for name in self.processes if name.startswith(("reader-", "query"))]
         writers = [name for name in self.processes if name not in (*readers, *SPARED)]
-        for names, seconds in ((writers, 180), (readers, 300), (["checker"], 600), (["operators"], 600)):
+        for names, seconds in ((writers, 180), (readers, 600), (["checker"], 600), (["operators"], 900)):
             for name in names:
                 self.processes[name].end()
             self.problems += filter(None, [self.processes[name].wait(seconds) for name in names])

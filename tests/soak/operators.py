@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from pravega_spark import StreamManager
@@ -126,8 +127,11 @@ def _object_sizes(actor: Actor) -> list[int]:
     """The sizes of all objects below the root."""
     import fsspec
 
-    filesystem, path = fsspec.core.url_to_fs(actor.root, use_listings_cache=False, **actor.storage)
-    return [each["size"] for each in filesystem.find(path, detail=True).values()]
+    filesystem, path = fsspec.core.url_to_fs(actor.root, **actor.storage)
+    while True:
+        filesystem.invalidate_cache()
+        with suppress(FileNotFoundError):  # an object was deleted while a folder was listed
+            return [each["size"] for each in filesystem.find(path, detail=True).values()]
 
 
 def _back_up(actor: Actor) -> None:
