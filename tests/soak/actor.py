@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PAUSE = 0.5
 """Seconds between two tries."""
 
+LATE = 3.0
+"""Seconds without a processor that are worth a line in the log."""
+
 _real_time = time.time
 
 
@@ -52,6 +55,16 @@ class Actor:
         """Follow standard input, in a thread."""
         time.time = lambda: _real_time() + self.ahead
         threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._notice_pauses, daemon=True).start()
+
+    def _notice_pauses(self) -> None:
+        """Log when the process was not run for some seconds: stopped, or on a machine that is too busy."""
+        before = time.monotonic()
+        while not self.ended.wait(PAUSE):
+            now = time.monotonic()
+            if now - before > PAUSE + LATE:
+                self.log("late", seconds=round(now - before, 1))
+            before = now
 
     def _listen(self) -> None:
         for line in sys.stdin:

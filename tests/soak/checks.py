@@ -67,6 +67,7 @@ def read_logs(folder: Path) -> Iterator[dict[str, Any]]:
 def check_logs(folder: Path, faults: Sequence[Fault], counts: Counter[str]) -> list[str]:
     """Problems that actors noted, and errors that nothing explains; all are counted by kind."""
     found: Counter[str] = Counter()
+    faults = [*faults, *starvations(folder)]
     for line in read_logs(folder):
         kind = line["kind"]
         if kind == "problem":
@@ -77,9 +78,20 @@ def check_logs(folder: Path, faults: Sequence[Fault], counts: Counter[str]) -> l
             counts[f"{kind} {line['actor']} {line.get('call', '')} {name}"] += 1
             if not any(_explains(each, text, line, faults) for each in ALLOWED):
                 found[f"{line['actor']}: {kind} that no fault explains: {text}"] += 1
+        elif kind == "late":
+            counts[f"times that {line['actor']} was not run for seconds"] += 1
         elif kind == "command":
             counts[f"command {' '.join(line['command'][:2])}"] += 1
     return [f"{text} ({number} times)" if number > 1 else text for text, number in found.items()]
+
+
+def starvations(folder: Path) -> list[Fault]:
+    """When processes were not run for some seconds, whatever the reason: as pauses, which explain errors too."""
+    late = [line for line in read_logs(folder) if line["kind"] == "late"]
+    return [
+        Fault(0, "pause", each["actor"], each["seconds"], began=each["t"] - each["seconds"], ended=each["t"])
+        for each in late
+    ]
 
 
 def _text(line: dict[str, Any]) -> str:
@@ -108,7 +120,7 @@ def check_group(folder: Path, faults: Sequence[Fault], counts: Counter[str], wri
             slices.setdefault(line["segment"], []).append((line["first"], line["end"], line["t"], line["actor"]))
             counts["events delivered to the group"] += line["events"]
     readers = {each[3] for parts in slices.values() for each in parts}
-    disturbances = [each for each in faults if each.target in (*readers, ALL)]
+    disturbances = [each for each in (*faults, *starvations(folder)) if each.target in (*readers, ALL)]
     problems: list[str] = []
     delivered = 0
     for segment, parts in sorted(slices.items()):

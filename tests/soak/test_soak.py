@@ -129,6 +129,12 @@ def test_an_error_needs_a_fault_that_explains_it(folder: Path, fault: Fault | No
     assert counts == {"error reader-1 write OutcomeUnknown": 1}
 
 
+def test_a_process_that_was_not_run_counts_as_paused(folder: Path) -> None:
+    late = {"kind": "late", "seconds": 8.0}
+    log(folder, late, {"kind": "error", "call": "write", "error": ["OutcomeUnknown"], "reason": "no answer"})
+    assert not checks.check_logs(folder, [], Counter())
+
+
 def test_what_an_actor_noted_is_a_failure(folder: Path) -> None:
     log(folder, {"kind": "problem", "reason": "an event is missing"})
     assert checks.check_logs(folder, [killed(100)], Counter()) == ["reader-1: an event is missing"]
