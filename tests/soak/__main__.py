@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -234,6 +235,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("logs", "ledgers"):
         (folder / name).mkdir(parents=True, exist_ok=False)
     actors = actors_of(not chosen.no_spark)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no process and no disk
     with ExitStack() as stack:
         place: Place = FolderPlace(folder.absolute()) if chosen.place == "folder" else S3Place(list(actors))
         stack.enter_context(place)
