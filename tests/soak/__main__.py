@@ -21,7 +21,7 @@ from tests.soak.place import FolderPlace, Place, S3Place
 from tests.soak.supervisor import Process
 
 GRACE = 20
-LEASE = 10
+LEASE = 20
 SETTINGS = "timeout=20s, flush_seconds=30s, flush_bytes=8MiB, cache_bytes=16MiB"
 SPARED = ("checker", "operators")
 """Actors to which nothing happens: they watch, and kill commands themselves."""

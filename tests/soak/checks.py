@@ -43,7 +43,10 @@ ALLOWED = (
     Allowed(r"ClocksDisagree|clock", ("clock",), others=True),
     Allowed(r"FlushIncomplete|flush cycle", ANY, others=True),
     Allowed(r"ChunksExpired", LATE),
-    Allowed(r"ReaderOffline|lost its segments|ReaderOnline", (*LATE, "kill")),
+    Allowed(
+        r"ReaderOffline|lost its segments|ReaderOnline", None
+    ),  # requests may take as long as a lease; it is counted
+    Allowed(r"Command: .*address \d+ was used when", LATE, others=True),  # OutcomeUnknown in the words of a command
     Allowed(r"TransactionClosed|TransactionNotFound|EventTaken|EventExpired", LATE),
     Allowed(r"TruncatedData", None),  # of a stream whose retention waits for no reader
     Allowed(r"BadKeyVersion", ("kill", *STORAGE)),
@@ -121,7 +124,12 @@ def check_group(folder: Path, faults: Sequence[Fault], counts: Counter[str], wri
             slices.setdefault(line["segment"], []).append((line["first"], line["end"], line["t"], line["actor"]))
             counts["events delivered to the group"] += line["events"]
     readers = {each[3] for parts in slices.values() for each in parts}
-    disturbances = [each for each in (*faults, *starvations(folder)) if each.target in (*readers, ALL)]
+    offline = [
+        Fault(0, "offline", line["actor"], 0, began=line["t"] - AFTERWARDS, ended=line["t"])
+        for line in read_logs(folder)
+        if line["kind"] == "error" and "ReaderOffline" in line["error"]
+    ]
+    disturbances = [each for each in (*faults, *starvations(folder), *offline) if each.target in (*readers, ALL)]
     problems: list[str] = []
     delivered = 0
     for segment, parts in sorted(slices.items()):

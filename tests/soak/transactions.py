@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pravega_spark import OutcomeUnknown, StorageUnavailable, StreamManager, StreamTransaction, TransactionClosed
 from tests.soak import KEYS, PARTS, SCOPE
 from tests.soak.actor import Actor
@@ -31,23 +29,29 @@ def _work(actor: Actor, manager: StreamManager, ledger: Ledger) -> None:
         if actor.chance.random() < 0.15:
             transaction.abort()
             ledger.note("X", number, number)
-        else:
-            commit(actor, transaction)
+        elif commit(actor, transaction):
             ledger.note("A", number, number)
+        else:  # a write of it is unknown, so it cannot be committed
+            transaction.abort()
+            ledger.note("X", number, number)
         actor.ended.wait(actor.chance.expovariate(1 / actor.more.get("pause", 0.5)))
 
 
-def commit(actor: Actor, transaction: StreamTransaction) -> None:
-    """Commit, and again while the outcome is unknown, as docs/transactions.md says."""
-    while True:
+TRIES = 5
+"""So often a commit of unknown outcome is repeated."""
+
+
+def commit(actor: Actor, transaction: StreamTransaction) -> bool:
+    """Commit, and again while the outcome is unknown. Whether it is committed; if it is not, it is open."""
+    for _ in range(TRIES):
         try:
             transaction.commit()
-            return
+            return True
         except (OutcomeUnknown, StorageUnavailable) as error:
             actor.log_error("commit", error)
         except TransactionClosed as closed:
-            with suppress(AttributeError):
-                if closed.status == "committed":
-                    return
+            if closed.status == "committed":
+                return True
             raise
         actor.ended.wait(1)
+    return False
