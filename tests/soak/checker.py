@@ -43,7 +43,7 @@ class Checked:
     cut: StreamCut | None = None
     skipped: int = 0
     events: int = 0
-    bytes: int = 0
+    size: int = 0
     """Headers of events included."""
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Checked:
         try:
             for event in manager.read_events(SCOPE, self.name, self.cut, tail):
                 self.events += 1
-                self.bytes += HEADER + event.size
+                self.size += HEADER + event.size
                 if self.kind == "sequences":
                     self.sequences.add(decoded(event.data))
                 elif self.kind == "transactions":
@@ -96,7 +96,7 @@ def run(actor: Actor) -> None:
     problems = [f"{each.name}: {problem}" for each in streams for problem in each.found()]
     problems += _incomplete(actor.folder, {each.name: each for each in streams}, actor.more["writers"])
     problems += [f"table: {each}" for each in differences(actor, manager.key_value_table(SCOPE, TABLE))]
-    counts = {each.name: {"events": each.events, "bytes": each.bytes, "skipped": each.skipped} for each in streams}
+    counts = {each.name: {"events": each.events, "bytes": each.size, "skipped": each.skipped} for each in streams}
     result: dict[str, Any] = {"problems": problems, "streams": counts}
     (actor.folder / "result.json").write_text(json.dumps(result))
     manager.close()
@@ -116,13 +116,13 @@ def _pass(actor: Actor, manager: StreamManager, streams: list[Checked]) -> None:
 def _taken(actor: Actor, manager: StreamManager, stream: Checked) -> bool:
     """Whether all of a stream could be read. A pass that fails midway is read again from its beginning, so it is
     begun with copies of what is known."""
-    counted = stream.events, stream.bytes, stream.sequences.events
+    counted = stream.events, stream.size, stream.sequences.events
     known = stream.sequences.last.copy(), stream.large.copy()
     try:
         stream.take(manager)
         return True
     except Exception as error:
-        stream.events, stream.bytes, stream.sequences.events = counted
+        stream.events, stream.size, stream.sequences.events = counted
         stream.sequences.last, stream.large = known
         stream.transactions.start_again()
         actor.log_error(f"check {stream.name}", error)

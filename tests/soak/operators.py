@@ -59,7 +59,7 @@ def _commands(actor: Actor) -> Iterator[list[str]]:
     yield ["stream", "scale", f"{SCOPE}/{stream}", "--segments", str(actor.chance.randrange(2, 6))]
     yield ["stream", "scale", f"{SCOPE}/{stream}", "--segments", str(actor.chance.randrange(2, 6))]
     yield ["stream", "retain", SCOPE + "/" + stream, "--period", "1s", "--yes"]
-    yield ["stream", "retain", f"{SCOPE}/a", "--period", "1s", "--yes"]
+    yield from (["stream", "retain", f"{SCOPE}/{name}", "--period", "1s", "--yes"] for name in ("a", "l"))
     yield ["stream", "truncate", f"{SCOPE}/n", "--at", f"{actor.chance.randrange(20, 120)}s", "--yes"]
     yield ["maintain", "--period", "1s", "--orphan-age", "90s", "--yes"]
     yield ["container", "flush"]

@@ -10,7 +10,7 @@ from tests.soak.actor import Actor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def run(actor: Actor) -> None:
