@@ -40,11 +40,12 @@ ALLOWED = (
     Allowed(r"StorageUnavailable|PutUnknown|did not answer|Connection|connect", STORAGE),
     Allowed(r"StorageFull|No space left|filesystem is full|bytes free", ("full",)),
     Allowed(r"OutcomeUnknown", (*LATE, "full")),
+    Allowed(r"it was submitted to another process, and may be done", ANY, others=True),  # which died, or slept
     Allowed(r"ClocksDisagree|clock", ("clock",), others=True),
     Allowed(r"FlushIncomplete|flush cycle", ANY, others=True),
     Allowed(r"ChunksExpired", LATE),
     Allowed(
-        r"ReaderOffline|lost its segments|ReaderOnline", None
+        r"ReaderOffline|reader .* is offline|lost its segments|ReaderOnline", None
     ),  # requests may take as long as a lease; it is counted
     Allowed(r"Command: .*address \d+ was used when", None),  # OutcomeUnknown in the words of a command; it is counted
     Allowed(r"engine.task_runner: .* will be retried", None),
