@@ -32,12 +32,16 @@ SEEDS ?= 200
 FIRST ?= 1
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
+# What make soak runs. SEED=… repeats a plan; PLACE=s3 is Ceph, if make servers installed it; SPARK_QUERY=no leaves Spark out.
+MINUTES ?= 120
+PLACE ?= folder
+
 # Spark starts its Python workers with this interpreter; without it, with whatever python3 the PATH has.
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim exhaustive backend-table dist sbom audit lint format docs reference bench clean
+.PHONY: help venv java servers demo test test-slow test-quick test-long test-lowest test-spark options-by-version coverage planted sim soak exhaustive backend-table dist sbom audit lint format docs reference bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -143,6 +147,9 @@ sim: venv ## run the simulated histories of SEEDS=200 seeds from FIRST=1 on, in 
 
 exhaustive: venv ## explore all orders of requests to a log, of the configurations in NAMES or of all; see docs/exhaustive.md
 	$(BIN)/python -m tests.exhaustive $(NAMES) $(if $(QUICK),--quick)
+
+soak: java venv ## let real processes share a root, and kill, stop and starve them, for MINUTES=120 at PLACE=folder (or s3); see docs/soak.md
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --place $(PLACE) $(if $(SEED),--seed $(SEED)) $(if $(filter no,$(SPARK_QUERY)),--no-spark)
 
 backend-table: java venv servers ## run all suites on all backends and write down in docs/backends.md what passed
 	PRAVEGA_SERVERS_REQUIRED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --backend-table write -m "suite and (not long or spark)"

@@ -7,7 +7,9 @@ authentication among them. It needs Debian's packages radosgw, ceph-mon and ceph
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 import urllib.request
 import uuid
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from tests.support import servers
 _KEY, _SECRET = "testing", "testing-secret"
 _PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "monmaptool", "osdmaptool")
 _OBJECTS = 4 << 30  # bytes that the storage daemon takes before it is full
+_DOWN = 3.0  # seconds between the end of a gateway and its next start
 
 
 class RadosGateway(servers.Server):
@@ -41,6 +44,11 @@ class RadosGateway(servers.Server):
         fs.call_s3("create_bucket", Bucket=name)
         fs.close_session(fs.loop, fs.s3)
         return f"s3://{name}"
+
+    def restart(self) -> None:
+        """Kill the gateway's process, in the middle of its requests, and start it again some seconds later. Returns at
+        once. Objects stay: the storage daemon has them."""
+        self._process.send_signal(signal.SIGUSR1)
 
     def storage_options(self) -> dict[str, Any]:
         """Options for `open_store`, which also fit fsspec."""
@@ -144,7 +152,16 @@ def _start(stack: ExitStack) -> str:
     user = ("--uid", "testing", "--display-name", "testing", "--access-key", _KEY, "--secret-key", _SECRET)
     user += ("--caps", "users=*;user-policy=*")
     carry_out("radosgw-admin", "--no-mon-config", "user", "create", *user)
-    servers.wait_for_port(gateway, start("radosgw", "-n", "client.admin"), folder / "client.admin.log")
+    running = [start("radosgw", "-n", "client.admin")]
+
+    def restart(*_: object) -> None:
+        running[-1].kill()
+        running[-1].wait()
+        time.sleep(_DOWN)
+        running.append(start("radosgw", "-n", "client.admin"))
+
+    servers.wait_for_port(gateway, running[0], folder / "client.admin.log")
+    signal.signal(signal.SIGUSR1, restart)
     return f"http://127.0.0.1:{gateway}"
 
 

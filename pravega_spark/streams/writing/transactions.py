@@ -415,9 +415,9 @@ def open_transactions(container: ReadableContainer, prefix: str = "") -> Iterato
     except DataCorruption as error:
         logger.warning("%s", str(error))
     for first in range(0, len(found), _TOGETHER):
-        page = {each: each.segments() for each in found[first : first + _TOGETHER]}
-        known = container.activated([name for names in page.values() for name in names])
-        for each, names in page.items():
+        page = [(each, each.segments()) for each in found[first : first + _TOGETHER]]
+        known = container.activated([name for _, names in page for name in names])
+        for each, names in page:
             segments = (known[name] for name in names)
             yield each._replace(size=sum(segment.length for segment in segments if segment is not None))
 
