@@ -141,6 +141,7 @@ if TYPE_CHECKING:
         TooManyNotingWriters as TooManyNotingWriters,
         TooManySegments as TooManySegments,
         TransactionClosed as TransactionClosed,
+        TransactionIncomplete as TransactionIncomplete,
         TransactionNotFound as TransactionNotFound,
         TransactionTooLong as TransactionTooLong,
         TruncatedData as TruncatedData,

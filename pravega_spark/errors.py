@@ -217,6 +217,21 @@ class Interrupted(StreamError):
         self.instead = instead
 
 
+class TransactionIncomplete(StreamError):
+    """A write to a transaction failed before, so it cannot be committed; `__cause__` says why.
+
+    transaction: "scope/stream/id". cause: the failure, as text.
+    """
+
+    def __init__(self, transaction: str, cause: str) -> None:
+        super().__init__(
+            f"transaction {transaction} cannot be committed: a write to it failed before ({cause}), so some of its "
+            "events may be missing. Abort it, and write all of it again"
+        )
+        self.transaction = transaction
+        self.cause = cause
+
+
 class Closed(StreamError, ValueError):
     """An object was used after it was closed. what: a description of the object."""
 

@@ -36,6 +36,7 @@ from pravega_spark.errors import (
     Interrupted,
     StreamError,
     TransactionClosed,
+    TransactionIncomplete,
     TransactionNotFound,
     TransactionTooLong,
 )
@@ -202,13 +203,19 @@ class StreamTransaction:
         try:
             receipt = self._transaction.answer(future.result)
         except (StreamError, EngineError, StorageError) as error:
-            self._failure = error
+            self._failure = error if isinstance(error, StreamError) else self._incomplete(error)
             self._waiting.clear()
             raise
         if interleaving is not None:
             _, offset = receipt.results[:2]  # of the append to the first segment's index, and to that segment
             self._columns.append(ColumnOrder(segment, offset, interleaving))
         self._waiting.popleft()  # not before: an exception of a signal handler is not the outcome
+
+    def _incomplete(self, cause: Exception) -> TransactionIncomplete:
+        """What later calls raise: not the cause, which may advise to repeat the call."""
+        incomplete = TransactionIncomplete(self._transaction.key, str(cause))
+        incomplete.__cause__ = cause
+        return incomplete
 
     def _check(self) -> None:
         self._check_open()
@@ -246,7 +253,8 @@ class StreamTransaction:
                 self.ping()
 
     def commit(self, timestamp: int | None = None) -> None:
-        """Commit all events together. Can be repeated after a failure, also by another process.
+        """Commit all events together. Can be repeated after a failure, also by another process. Raises
+        TransactionIncomplete if a write failed before.
 
         timestamp: then note the time of the transaction writer: what it begins to write from now on has this time or a
         later one (see `EventWriter.note_time`). A time before its last one changes nothing. Events get the time of

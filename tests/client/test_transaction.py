@@ -7,10 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from chunkstore.testing import FaultStore, fail_at
+from engine.root import Root
+from engine.settings import Settings
+from engine.storage.object_reads import Stores
 from pravega_spark import (
+    OutcomeUnknown,
+    StorageUnavailable,
     StreamManager,
     StreamSealed,
     TransactionClosed,
+    TransactionIncomplete,
     TransactionNotFound,
     TransactionTooLong,
     TxnFailedException,
@@ -58,6 +65,28 @@ def test_a_program_of_the_original(manager: StreamManager) -> None:
         dropped.commit()
     with pytest.raises(TransactionNotFound):
         writer.get_txn(12345)
+
+
+def test_after_a_write_that_failed_it_cannot_be_committed_and_says_what_to_do(tmp_path: Path) -> None:
+    """Not with the error of the write, which may advise to repeat the call."""
+    root = Root.open(str(tmp_path), settings=Settings(timeout=0.05, maintenance=False))
+    store = FaultStore(root.stores.log, verbs=("put_if_absent",))
+    root.stores = Stores(store, store)
+    with StreamManager.over(root) as manager:
+        manager.create_scope("sc")
+        manager.create_stream("sc", "st", 1)
+        txn = manager.create_transaction_writer("sc", "st").begin_txn()
+        store.plan = fail_at(store.passed + 1, forever=True)
+        txn.write_event("lost")
+        with pytest.raises((OutcomeUnknown, StorageUnavailable)) as caught:
+            txn.flush()
+        store.plan = None
+        for call in (txn.commit, txn.flush, lambda: txn.write_event("more")):
+            with pytest.raises(TransactionIncomplete, match="Abort it, and write all of it again") as incomplete:
+                call()
+            assert incomplete.value.__cause__ is caught.value
+        txn.abort()
+        assert texts(manager) == []
 
 
 def test_with_statements(manager: StreamManager) -> None:

@@ -7,6 +7,16 @@ _FORKS = "tests/client/test_forks.py::"
 
 BREAKAGES = [
     Breakage(
+        name="a-commit-raises-the-error-of-a-write",
+        file="pravega_spark/client/transaction.py",
+        old="            self._failure = error if isinstance(error, StreamError) else self._incomplete(error)\n",
+        new="            self._failure = error\n",
+        tests=[
+            "tests/client/test_transaction.py::"
+            "test_after_a_write_that_failed_it_cannot_be_committed_and_says_what_to_do"
+        ],
+    ),
+    Breakage(
         name="sends-behind-frames-that-it-has-not-applied",
         file="engine/logs/frame_sender.py",
         old="        if replica.must_catch_up or replica.log.unapplied:\n",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from pravega_spark import OutcomeUnknown, StorageUnavailable, StreamManager, StreamTransaction, TransactionClosed
+from pravega_spark import (
+    OutcomeUnknown,
+    StorageUnavailable,
+    StreamManager,
+    StreamTransaction,
+    TransactionClosed,
+    TransactionIncomplete,
+)
 from tests.soak import KEYS, PARTS, SCOPE
 from tests.soak.actor import Actor
 from tests.soak.ledger import Ledger, entries
@@ -49,6 +56,8 @@ def commit(actor: Actor, transaction: StreamTransaction) -> bool:
             return True
         except (OutcomeUnknown, StorageUnavailable) as error:
             actor.log_error("commit", error)
+        except TransactionIncomplete:
+            return False
         except TransactionClosed as closed:
             if closed.status == "committed":
                 return True
