@@ -10,7 +10,6 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -422,7 +421,7 @@ def _group_with_all() -> GroupState:
 def _other_records(manager: StreamManager) -> Iterator[Line]:
     """What the Python code decodes of the other records, in the form and order of the reader in Go."""
     for table, decoded in _DECODED.items():
-        found = {}
+        found: dict[str, Entry] = {}
         for number in range(manager.root.config.containers):
             found.update(manager.root.container(number).scan_entries(table))
         yield from (decoded(key, found[key]) for key in sorted(found))
@@ -481,14 +480,14 @@ def _group(key: str, entry: Entry) -> Line:
 
 def _times(key: str, entry: Entry) -> Line:
     if key.endswith("/watermarks"):
-        stream = StreamCut(*key.split("/")[:2], {})
+        scope, stream, _ = key.split("/")
         marks = [
-            [lower, upper, _cut(replace(stream, positions=positions))]
+            [lower, upper, _cut(StreamCut(scope, stream, positions))]
             for lower, upper, positions in decode_watermarks(entry.value or b"")
         ]
         return {"kind": "watermarks", "key": key, "watermarks": marks}
-    marks = decode_marks(entry.value or b"")
-    return {"kind": "times", "key": key, "highest": marks.highest, "writers": marks.writers}
+    noted = decode_marks(entry.value or b"")
+    return {"kind": "times", "key": key, "highest": noted.highest, "writers": noted.writers}
 
 
 _DECODED: dict[str, Callable[[str, Entry], Line]] = {
