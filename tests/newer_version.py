@@ -20,7 +20,7 @@ from pravega_spark.client.groups.entry import GROUPS
 from pravega_spark.streams.model.system_tables import KEY_VALUE_TABLES, SCOPES, STREAMS, TIMES, TRANSACTIONS
 
 ALONE = {"maintenance": False, "active_segments": 10, "transient_idle_seconds": 3600}
-ADDED = {"newer": {"what": [1, 2.5, None, "é"]}}
+ADDED = {"newer": {"what": [1, 2.5, None, 'é\t"\x7f\U0001f600'], "A": {"z": 1, "b": 2}}}
 LATER = ((2, b"newer"), (3, b""))
 TABLES = (SCOPES, STREAMS, TRANSACTIONS, TIMES, GROUPS, KEY_VALUE_TABLES)
 IN_MAPS = (STREAMS, GROUPS)

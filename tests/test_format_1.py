@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,26 @@ import msgpack
 import pytest
 
 from chunkstore import StorageRefused
+from chunkstore.metadata.metadata_records import ChunkRecord, decode
 from engine.admin.checks.findings import Severity
 from engine.containers.container import Container
 from engine.errors import UnknownFormat
 from engine.root import checksum
 from engine.signatures import VARIABLE
-from engine.state.tables import Entry
-from pravega_spark import KeyValueTableConfiguration, StreamManager, TableKey
+from engine.state.segments import FrameRef, StoredRef
+from engine.state.tables import METADATA, STORAGE, Entry
+from engine.tables.btree import MAX_PAGE
+from pravega_spark import Insert, KeyValueTableConfiguration, Put, Remove, StreamCut, StreamManager, TableKey
 from pravega_spark.checks import verify_root
 from pravega_spark.client.groups.entry import GROUPS
-from pravega_spark.streams.model.system_tables import STREAMS
+from pravega_spark.client.groups.state import GroupReader, GroupSegment, GroupState, Outstanding, SetBack
+from pravega_spark.streams.model.system_tables import MARKS, SCOPES, STREAMS, SUBSCRIBERS, TIMES, TRANSACTIONS
+from pravega_spark.streams.model.watermarks import decode_marks, decode_watermarks
+from pravega_spark.streams.scopes import ScopeRecord
+from pravega_spark.streams.writing.transactions import TransactionRecord
 from tests import newer_version
 from tests.data import format_1
+from tests.support import limits
 from tests.support.signed import SECRET, described_as, with_signatures
 
 pytestmark = pytest.mark.timeout(600)  # the first build compiles Go's library
@@ -47,8 +55,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], subprocess.CompletedProcess[str]]:
-    """Runs the reader in Go on a root."""
+def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the reader in Go on a root; options come before it."""
     if GO is None:
         pytest.skip("go is not installed: the reader in another language cannot be built")
     folder = tmp_path_factory.mktemp("go")
@@ -56,7 +64,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], subproces
     quiet = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "0"}
     cache = {} if "HOME" in os.environ or "GOCACHE" in os.environ else {"GOCACHE": str(folder / "cache")}
     subprocess.run([GO, "build", "-o", str(program), "."], cwd=READER, env={**os.environ, **quiet, **cache}, check=True)
-    return lambda place: subprocess.run([str(program), str(place)], capture_output=True, text=True, timeout=60)
+    return lambda *given: subprocess.run([str(program), *map(str, given)], capture_output=True, text=True, timeout=60)
 
 
 @functools.cache
@@ -310,6 +318,235 @@ def test_a_signature_that_does_not_fit_is_an_error_of_the_other_reader(signed: P
     _refuses(read(signed), "signature does not fit")
     path.write_bytes(described_as(path.read_bytes(), signed=None, signature=None))
     _refuses(read(signed), "not signed with this key")
+
+
+# --- what the frozen root does not prove ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def present(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root of the present version, with its log elsewhere. No test changes it."""
+    folder = tmp_path_factory.mktemp("present")
+    with pytest.MonkeyPatch.context() as patch:
+        limits.resident_bytes(patch, 0)
+        settings = {**ALONE, "containers": 1, "active_segments": 1}
+        with StreamManager(folder / "root", wal=str(folder / "log"), create=True, settings=settings) as manager:
+            _write_present(manager)
+    return folder / "root"
+
+
+def _write_present(manager: StreamManager) -> None:
+    container, random_bytes = manager.root.container(0), random.Random(1).randbytes
+    manager.create_scope("lab")
+    manager.create_key_value_table("lab", "wide", KeyValueTableConfiguration(1, 128, 128))
+    table = manager.key_value_table("lab", "wide")
+    keys = [[TableKey(b"%0128d" % i, b"%0128d" % (7919 * j % 1000)) for j in range(60)] for i in range(6)]
+    for some in keys:
+        table.update([Insert(each, each.secondary[-9:]) for each in some])
+    for i in range(12):
+        manager.create_stream("lab", f"many-{i}", 16)
+        with manager.create_writer("lab", f"many-{i}") as writer:
+            writer.write_events([f"event {j}" for j in range(40)], [f"key-{j}" for j in range(40)])
+    manager.create_stream("lab", "blocks", 1)
+    with manager.create_writer("lab", "blocks") as writer:
+        writer.write_events([random_bytes(3 << 19) for _ in range(2)], routing_key="key")
+    container.flush()
+    table.update([Remove(each) for each in keys[3][:20]])
+    table.update([Put(each, b"later") for each in keys[2][10:40]])
+    manager.create_stream("lab", "rolled", 1)
+    with manager.create_transaction_writer("lab", "rolled").begin_txn() as transaction:
+        transaction.write_events([f"rolled {i}" for i in range(9)], [f"key-{i}" for i in range(9)])
+        transaction.flush()
+        container.flush()
+        manager.scale_stream("lab", "rolled", [0], [(0.0, 0.3), (0.3, 1.0)])
+        with manager.create_writer("lab", "rolled") as writer:
+            writer.write_events([f"meanwhile {i}" for i in range(9)], [f"key-{i}" for i in range(9)])
+        transaction.commit()
+    with manager.create_writer("lab", "blocks") as writer:
+        writer.write_events([random_bytes(5 << 19) for _ in range(2)], routing_key="key", atomic=True)
+    container.checkpoint()
+    with manager.create_writer("lab", "rolled") as writer:
+        writer.write_event("after all", "key")
+
+
+def test_the_present_root_has_what_the_frozen_one_lacks(present: Path) -> None:
+    assert (present.parent / "log/_system/containers/0/wal").is_dir()
+    assert not (present / "_system/containers/0/wal").exists()
+    with StreamManager(present, create=False, settings=ALONE) as manager:
+        container = manager.root.container(0)
+        state = container.refresh()
+        wide = next(name for name in state.tables if name.startswith("_kvt/"))
+        for name, levels in ((METADATA, 2), (STORAGE, 2), (wide, 3)):
+            table = state.tables[name]
+            page = MAX_PAGE // ((table.layout.key_length or 16) + 8)  # entries
+            assert table.dropped and table.layout.entries > page ** (levels - 1)
+            assert len(table.recent) < table.layout.entries // 10
+        extents = [extent for segment in state.segments.values() for _, extent in segment.extents]
+        assert any(isinstance(extent.source, StoredRef) for extent in extents)
+        entry = container.entry(STREAMS, "lab/rolled")
+        assert entry is not None and [3, 0, None] in [[3, *each[1:]] for each in _plain(entry)["epochs"]]
+        chunks = [decode(entry.value or b"") for _, entry in container.lookups.scan(state, STORAGE)]
+        assert any(isinstance(chunk, ChunkRecord) and len(chunk.checksums) > 4 for chunk in chunks)
+        assert any(isinstance(extent.source, FrameRef) and len(extent.checksums) > 4 for extent in extents)
+
+
+def _plain(entry: Entry) -> Any:
+    return msgpack.unpackb(entry.value or b"", strict_map_key=False)
+
+
+def test_the_other_reader_reads_large_tables_merged_segments_and_a_log_of_its_own(present: Path, read: Any) -> None:
+    assert printed(read(present)) == truth(present)
+
+
+def test_the_other_reader_reads_a_restored_root(root: Path, tmp_path: Path, read: Any) -> None:
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        manager.backup(tmp_path / "backup")
+    restored = tmp_path / "restored"
+    StreamManager.restore(tmp_path / "backup", restored)
+    assert events(printed(read(restored)), "fixed") == events(frozen_truth(), "fixed")
+    with StreamManager(restored, create=False, settings=ALONE) as manager:
+        last = manager.stream_info("Shop", "fixed").tail.positions
+        manager.scale_stream("Shop", "fixed", list(last), [(0.0, 0.4), (0.4, 1.0)])
+        with manager.create_writer("Shop", "fixed") as writer:
+            writer.write_event("in the new generation", "key")
+            writer.flush()
+            writer.write_events([bytes([i]) * (5 << 19) for i in range(2)], routing_key="key", atomic=True)
+    attached = [path for path in (restored / "8!shop/fixed").rglob("*") if path.stat().st_size > 5 << 20]
+    assert len(attached) == 1  # a chunk with several blocks
+    assert printed(read(restored)) == truth(restored)
+
+
+def test_the_other_reader_prints_the_other_records(root: Path, read: Any) -> None:
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        container = manager.root.container(1)
+        container.put_entries(GROUPS, {"lab/all": _group_with_all().encode()})
+        ends = (-1, 0, 31, 32, 8191, 8192, (1 << 29) - 1, 1 << 29, (1 << 61) - 1)  # of the sizes of an offset
+        cut = StreamCut("lab", "any", {number << 40: offset for number, offset in enumerate(ends)})
+        container.put_entries(SUBSCRIBERS, {"lab/any/Shop/readers": cut.to_bytes()})
+        expected = json.loads(json.dumps(list(_other_records(manager))))
+    assert {line["kind"] for line in expected} == {
+        *("scope", "transaction", "group", "subscriber", "mark", "times", "watermarks")
+    }
+    assert printed(read("-records", root)) == expected
+
+
+def _group_with_all() -> GroupState:
+    """A group of which no field is empty."""
+    one, two, three, four = (
+        GroupSegment(f"lab/{name}", 5 << 32 | n, n / 8, n / 8 + 0.1) for n, name in enumerate("xxyy")
+    )
+    cuts = StreamCut("lab", "x", {one.id: 70}), StreamCut("lab", "y", {three.id: 9000, four.id: -1})
+    return GroupState(
+        ("lab/x", "lab/y"),
+        "automatic",
+        12.5,
+        {"reader": GroupReader("token", 3, {one: 10})},
+        {two: 8192},
+        {three: 1 << 40},
+        {four: frozenset({three.id, 7})},
+        {"first": cuts, "second": cuts},
+        {"lab/y": SetBack(1_790_000_000_000, cuts[1])},
+        cuts,
+        {two: 99_999},
+        2.5,
+        2,
+        {
+            "run": Outstanding("third", frozenset({"reader"}), {two: 7}),
+            "silent": Outstanding(None, frozenset({"reader"}), {}),
+        },
+        {"first": "earlier run"},
+        {"silent run": cuts},
+    )
+
+
+def _other_records(manager: StreamManager) -> Iterator[Line]:
+    """What the Python code decodes of the other records, in the form and order of the reader in Go."""
+    for table, decoded in _DECODED.items():
+        found: dict[str, Entry] = {}
+        for number in range(manager.root.config.containers):
+            found.update(manager.root.container(number).scan_entries(table))
+        yield from (decoded(key, found[key]) for key in sorted(found))
+
+
+def _cut(cut: StreamCut) -> Line:
+    return {"stream": f"{cut.scope}/{cut.stream}", "positions": list(cut.positions.items())}
+
+
+def _transaction(key: str, entry: Entry) -> Line:
+    record = TransactionRecord.decode(entry.value or b"", entry.version, key)._asdict()
+    stream_id, reference, segments = record.pop("routing")
+    del record["version"], record["optional"]
+    return {
+        "kind": "transaction",
+        "key": key,
+        "stream_id": stream_id.hex(),
+        "reference": reference,
+        "segments": segments,
+        **record,
+    }
+
+
+def _group(key: str, entry: Entry) -> Line:
+    state = GroupState.decode(entry.value or b"", key)
+
+    def positions(found: Mapping[GroupSegment, Any]) -> list[Any]:
+        return [[*segment, value] for segment, value in found.items()]
+
+    def stored(found: Mapping[str, tuple[StreamCut, ...]]) -> list[Any]:
+        return [[name, list(map(_cut, cuts))] for name, cuts in found.items()]
+
+    return {
+        "kind": "group",
+        "key": key,
+        "streams": state.streams,
+        "retention": state.retention,
+        "lease": state.lease,
+        "interval": state.interval,
+        "max_outstanding": state.max_outstanding,
+        "runs": list(state.runs.items()),
+        "unassigned": positions(state.unassigned),
+        "completed": positions(state.completed),
+        "future": positions({each: sorted(missing) for each, missing in state.future.items()}),
+        "ends": positions(state.ends),
+        "starts": list(map(_cut, state.starts)),
+        "checkpoints": stored(state.checkpoints),
+        "silent": stored(state.silent),
+        "readers": [[name, token, beat, positions(held)] for name, (token, beat, held) in state.readers.items()],
+        "set_back": [[stream, time, _cut(cut)] for stream, (time, cut) in state.set_back.items()],
+        "outstanding": [
+            [run, name, sorted(waiting), positions(held)] for run, (name, waiting, held) in state.outstanding.items()
+        ],
+    }
+
+
+def _times(key: str, entry: Entry) -> Line:
+    if key.endswith("/watermarks"):
+        scope, stream, _ = key.split("/")
+        marks = [
+            [lower, upper, _cut(StreamCut(scope, stream, positions))]
+            for lower, upper, positions in decode_watermarks(entry.value or b"")
+        ]
+        return {"kind": "watermarks", "key": key, "watermarks": marks}
+    noted = decode_marks(entry.value or b"")
+    return {"kind": "times", "key": key, "highest": noted.highest, "writers": noted.writers}
+
+
+_DECODED: dict[str, Callable[[str, Entry], Line]] = {
+    SCOPES: lambda key, entry: {
+        "kind": "scope",
+        "key": key,
+        "deleting": ScopeRecord.decode(entry.value or b"", key).deleting,
+    },
+    TRANSACTIONS: _transaction,
+    GROUPS: _group,
+    SUBSCRIBERS: lambda key, entry: {
+        "kind": "subscriber",
+        "key": key,
+        "cut": _cut(StreamCut.from_bytes(entry.value or b"")),
+    },
+    MARKS: lambda key, entry: {"kind": "mark", "key": key, "cut": _cut(StreamCut.from_bytes(entry.value or b""))},
+    TIMES: _times,
+}
 
 
 # --- what a newer version may add -------------------------------------------------------------------------------------

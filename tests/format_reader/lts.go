@@ -225,6 +225,21 @@ func (r *fieldReader) compactLong() int64 {
 	}
 }
 
+// compactSignedLong: 1, 2, 4 or 8 bytes: the sign, two bits with the size, and the value, which is inverted if it is negative.
+func (r *fieldReader) compactSignedLong() int64 {
+	sizes := [4]int{1, 2, 4, 8}
+	first := r.data[0]
+	var padded [8]byte
+	size := sizes[first>>5&3]
+	copy(padded[8-size:], r.take(size))
+	padded[8-size] &= 0x1f
+	value := int64(binary.BigEndian.Uint64(padded[:]))
+	if first >= 0x80 {
+		return -1 - value
+	}
+	return value
+}
+
 // utf is a string in Java's modified UTF-8: each UTF-16 unit by itself, and NUL as c0 80.
 func (r *fieldReader) utf() string {
 	data := r.take(int(binary.BigEndian.Uint16(r.take(2))))
@@ -248,8 +263,8 @@ func (r *fieldReader) utf() string {
 	return string(utf16.Decode(units))
 }
 
-// revisions of a value, by their ids; kind: of a record of one of several types, 0 if it has none.
-func revisions(data []byte, typed bool) (kind byte, found map[byte]*fieldReader) {
+// revisions of a value of a known version, by their ids; kind: of a record of one of several types, 0 if it has none.
+func revisions(data []byte, typed bool, known byte) (kind byte, found map[byte]*fieldReader) {
 	r := &fieldReader{data}
 	if r.take(1)[0] != 0 {
 		damaged("a record does not begin with 0")
@@ -258,7 +273,7 @@ func revisions(data []byte, typed bool) (kind byte, found map[byte]*fieldReader)
 		kind = r.take(1)[0]
 	}
 	version, count := r.take(1)[0], int(r.take(1)[0])
-	if version != 0 {
+	if version != known {
 		damaged("a record has version %d", version)
 	}
 	found = map[byte]*fieldReader{}
@@ -296,7 +311,7 @@ func (c *container) storedSegment(name string) storedSegment {
 	if data == nil {
 		damaged("segment %s has no record in LTS", name)
 	}
-	kind, found := revisions(data, true)
+	kind, found := revisions(data, true, 0)
 	if kind != 3 {
 		damaged("the record of segment %s in LTS has type %d", name, kind)
 	}
@@ -328,7 +343,7 @@ func (c *container) chunk(name string) chunkRecord {
 	if data == nil {
 		damaged("chunk %s has no record", name)
 	}
-	kind, found := revisions(data, true)
+	kind, found := revisions(data, true, 0)
 	if kind != 2 {
 		damaged("the record of chunk %s has type %d", name, kind)
 	}
@@ -378,7 +393,7 @@ func (c *container) chunksOf(record storedSegment) []extent {
 		damaged("the chunks end at %d of %d", at, record.length)
 	}
 	for _, each := range record.blocks {
-		kind, block := revisions(c.lookup(storageTable, each.name), true)
+		kind, block := revisions(c.lookup(storageTable, each.name), true, 0)
 		if kind != 32 {
 			damaged("block %s has type %d", each.name, kind)
 		}
@@ -400,7 +415,7 @@ func (c *container) chunksOf(record storedSegment) []extent {
 
 // parseSegment is a segment's entry in the metadata table.
 func parseSegment(data []byte, sequence int64) *segment {
-	_, found := revisions(data, false)
+	_, found := revisions(data, false, 0)
 	r := found[0]
 	s := &segment{attributes: map[string]int64{}, touched: sequence}
 	s.id, s.name, s.length, s.start, s.sealed = r.long(), r.utf(), r.long(), r.long(), r.boolean()

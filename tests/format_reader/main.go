@@ -1,7 +1,7 @@
 // Prints all that a root of format 1 has: streams, live events, attributes and key-value tables, one JSON document a
-// line. It shares no code with the project. docs/format.md and docs/format-reading.md are to say all that it does.
+// line; with -records its other records. It shares no code with the project. docs/format.md and docs/format-reading.md are to say all that it does.
 //
-//	go run . ROOT
+//	go run . [-records] ROOT
 //
 // With PRAVEGA_SIGNING_KEY, the root has to be signed with that key.
 package main
@@ -10,10 +10,12 @@ import (
 	"bufio"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 )
 
@@ -89,7 +91,10 @@ func open(root string) []*container {
 	checkDescription(path, data, key)
 	log := root
 	if found.Wal != nil {
-		log = *found.Wal
+		if !strings.HasPrefix(*found.Wal, "file://") {
+			damaged("%s: its log is in %s, which is no folder", path, *found.Wal)
+		}
+		log = strings.TrimPrefix(*found.Wal, "file://")
 	}
 	var containers []*container
 	for number := 0; number < found.Containers; number++ {
@@ -108,18 +113,23 @@ func open(root string) []*container {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: format_reader ROOT")
+	records := flag.Bool("records", false, "print the other records: scopes, transactions, reader groups, cuts, times")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: format_reader [-records] ROOT")
 		os.Exit(2)
 	}
 	out := bufio.NewWriter(os.Stdout)
 	problem := attempt(func() {
-		containers := open(os.Args[1])
+		containers := open(flag.Arg(0))
 		for _, each := range containers {
 			each.replay()
 		}
-		lines := newPrinter(out)
-		lines.all(containers)
+		if lines := newPrinter(out); *records {
+			lines.records(containers)
+		} else {
+			lines.all(containers)
+		}
 	})
 	out.Flush()
 	if problem != nil {
@@ -128,13 +138,15 @@ func main() {
 	}
 }
 
+var escapes = map[uint16]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
+
 // quoted is a string in JSON that has ASCII only.
 func quoted(text string) string {
 	var out []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
-		switch {
-		case unit == '"' || unit == '\\':
-			out = append(out, '\\', byte(unit))
+		switch short, ok := escapes[unit]; {
+		case ok:
+			out = append(out, short...)
 		case unit >= 0x20 && unit < 0x7f:
 			out = append(out, byte(unit))
 		default:
