@@ -176,5 +176,6 @@ def test_a_record_with_optional_fields_is_a_key_as_before(record: Any) -> None:
 
 
 def test_without_optional_fields_a_record_has_the_form_of_format_1() -> None:
-    assert with_optional([1, 2], {}) == [1, 2]
-    assert without_optional(with_optional([1, 2], newer_version.ADDED), 2) == ([1, 2], newer_version.ADDED)
+    added = OptionalFields(newer_version.ADDED)
+    assert with_optional([1, 2], OptionalFields()) == [1, 2]
+    assert without_optional(with_optional([1, 2], added), 2) == ([1, 2], added)

@@ -370,12 +370,13 @@ def test_no_role_reaches_other_objects_of_the_bucket(case: Case) -> None:
         pytest.skip("on Azure, the scope of the roles is the container")
     for role in ROLES:
         other = open_store(f"{case.bucket}/other", case.options_of(role))
-        for attempt in (
+        attempts: list[Callable[[Store], object]] = [
             lambda store: store.read("secret"),
             lambda store: store.put("secret", b"damaged"),
             lambda store: store.put("new", b""),
             lambda store: store.delete(["secret"]),
-        ):
+        ]
+        for attempt in attempts:
             with pytest.raises(StorageRefused, match="no permission"):
                 attempt(other)
         other.close()
@@ -393,10 +394,11 @@ def outcomes(url: str) -> list[str]:
     found = []
     with StreamManager(url, create=False) as manager:
         found.append(str(len(list(manager.read_events("sc", "st")))))
-    for attempt in (
+    attempts: list[Callable[[StreamManager], object]] = [
         lambda manager: manager.create_stream("sc", "another"),
         lambda manager: manager.write_events("sc", "st", pa.table({"event": EVENTS})),
-    ):
+    ]
+    for attempt in attempts:
         with StreamManager(url, create=False) as manager:
             try:
                 attempt(manager)

@@ -108,7 +108,7 @@ def _check(folder: str, figures: Figures) -> None:
         bounds = Bounds.of(lambda kind: statistics.fmean(taken[kind]))
         for hosts in MEASURED:
             row = run(place, hosts)
-            with mock.patch.object(virtual_time, "LATENCIES", {**latencies, "DELETE": latencies["PUT"]}):
+            with mock.patch.dict(virtual_time.LATENCIES, {**latencies, "DELETE": latencies["PUT"]}):
                 same = told(Company(hosts, SEED).run(WARM, SECONDS), hosts, SECONDS)
             figures.tell(
                 "capacity", f"{hosts} processes, {place.name}", measured_s=row.events_s, simulated_s=same["events_s"],

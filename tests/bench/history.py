@@ -18,23 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 from click.testing import CliRunner
 
 import engine.root
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
 from chunkstore.wrapping import WRITES
-from engine.state.operations import Payload
-from engine.writer import flush_steps
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli.main import cli
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.options import SourceOptions
-from pravega_spark.streams.catalog import Catalog
-from pravega_spark.streams.model.framing import frame_column
-from pravega_spark.streams.model.index import sparse_records
-from pravega_spark.streams.writing.writes import SegmentAppend
 from tests.bench.figures import Figures
 
 COMMITS = int(os.environ.get("HISTORY", "100000"))
@@ -42,7 +35,7 @@ STREAMS = int(os.environ.get("HISTORY_STREAMS", "10000"))
 PARTS = 100, 10, 1
 THREADS = 8
 EVENT = b"x" * 100
-BUILDING = {"containers": 1, "grace_seconds": 15, "garbage_delay_seconds": 1}
+BUILDING = {"containers": 1, "grace_seconds": 15, "garbage_delay_seconds": 1, "attach_bytes": 1}
 
 
 def measure(folder: str, figures: Figures) -> None:
@@ -65,15 +58,8 @@ def measure(folder: str, figures: Figures) -> None:
 
 
 def _build(url: str, streams: range, commits: int) -> None:
-    """Each flushed event is a chunk."""
-    framed = frame_column(pa.array([EVENT], pa.binary()), None, 1)
-    part = SegmentAppend(
-        0, Payload(framed.data.to_pybytes()), sparse_records(framed.lengths, int(time.time() * 1000)), 1
-    )
-    with (
-        mock.patch.object(flush_steps, "MAX_CHUNK", len(framed.data.to_pybytes())),
-        StreamManager(url, settings=BUILDING) as manager,
-    ):
+    """Each commit is one event, which has a chunk of its own."""
+    with StreamManager(url, settings=BUILDING) as manager:
         manager.create_scope("s")
         manager.create_stream("s", "history", 1)
 
@@ -82,9 +68,10 @@ def _build(url: str, streams: range, commits: int) -> None:
 
         with ThreadPoolExecutor(THREADS) as threads:
             list(threads.map(make, streams))
-        stream = Catalog(manager.root).stream("s", "history")
-        for _ in range(commits):
-            stream.write([part])
+        with manager.create_writer("s", "history") as writer:
+            for _ in range(commits):
+                writer.write_event_bytes(EVENT, "key")
+                writer.flush()
         container = manager.root.container(0)
         container.flush()
         container.checkpoint()

@@ -80,6 +80,7 @@ ROOT = {
     "transient_idle_seconds": float,
     "max_segments": int,
     "log": str | None,
+    "signed": str | None,
 }
 SCHEMAS: dict[str, Mapping[str, Any]] = {
     "root create": {"root": ROOT},

@@ -24,7 +24,7 @@ BREAKAGES = [
     Breakage(
         name="recovery-leaves-the-description",
         file="engine/root.py",
-        old="        self.stores.chunks.put(ROOT, config.to_bytes())\n",
+        old="        self.stores.chunks.put(ROOT, config.to_bytes(self.key))\n",
         new="",
         tests=[f"{_BACKUPS}::test_a_process_that_was_overlooked_ends"],
     ),

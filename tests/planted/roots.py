@@ -83,8 +83,8 @@ BREAKAGES = [
     Breakage(
         name="log-begun-over-another",
         file="engine/root.py",
-        old="    if obstacle(log, empty=False) is not None and read_marker(log) is None:",
-        new="    if obstacle(log, empty=False) is not None and read_marker(log) is not None:",
+        old="    if obstacle(log, empty=False) is not None and read_marker(log, key) is None:",
+        new="    if obstacle(log, empty=False) is not None and read_marker(log, key) is not None:",
         tests=["tests/engine/test_root_placement.py::test_a_log_is_not_begun_over_another_that_lost_its_mark"],
     ),
     Breakage(

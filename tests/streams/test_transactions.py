@@ -214,7 +214,7 @@ def test_no_transaction_is_open_for_longer_than_a_thousand_leases_or_a_day(strea
         moved_on(stream.root.stores.chunks)
         with pytest.raises(TransactionTooLong, match=f"{transaction.id} .* {longest:g} seconds in total") as error:
             transaction.ping(min(longest + 1, 86_400))
-        assert transaction.record()[:-1] == record[:-1]
+        assert transaction.record()._replace(version=record.version) == record
         assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     with pytest.raises(ValueError, match="the longest a transaction may be open"):
         transactions.begin(stream, 86_401)

@@ -149,8 +149,8 @@ def _start(stack: ExitStack) -> str:
     start("ceph-mon", "-i", "a")
     carry_out("ceph-osd", "--mkfs", "--no-mon-config", "-i", "0")
     start("ceph-osd", "-i", "0")
-    user = ("--uid", "testing", "--display-name", "testing", "--access-key", _KEY, "--secret-key", _SECRET)
-    user += ("--caps", "users=*;user-policy=*")
+    user = ["--uid", "testing", "--display-name", "testing", "--access-key", _KEY, "--secret-key", _SECRET]
+    user += ["--caps", "users=*;user-policy=*"]
     carry_out("radosgw-admin", "--no-mon-config", "user", "create", *user)
     running = [start("radosgw", "-n", "client.admin")]
 
