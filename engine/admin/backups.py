@@ -183,10 +183,6 @@ def _described(store: Store, name: str, key: SigningKey | None) -> RootConfig | 
         return RootConfig.from_bytes(store.read(name), store.root, key, name)
     except ObjectNotFound:
         return None
-    except StorageRefused as error:
-        raise StorageRefused(
-            f"{store.root}: {name} does not describe a root that this process can use: {error}"
-        ) from error
 
 
 def _begin_restore(

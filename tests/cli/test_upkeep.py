@@ -329,7 +329,7 @@ def test_places_that_a_backup_is_not_made_in(folder: str, tmp_path: Path) -> Non
     assert "not empty" in run("restore", copy, root=tmp_path / "full", code=1).stderr
     Path(copy, BACKUP).write_text("{}")
     for arguments, root in ((["backup", copy], other), (["restore", copy], str(tmp_path / "new"))):
-        assert "backup.json is damaged" in run(*arguments, root=root, code=1).stderr
+        assert "backup.json does not describe a root of streams" in run(*arguments, root=root, code=1).stderr
 
 
 def test_damage_is_not_copied(folder: str, tmp_path: Path) -> None:
