@@ -94,15 +94,17 @@ class SignedStore(WrappingStore):
     def _read_some(self, ranges: Sequence[Range], signed: Sequence[bool]) -> builtins.list[bytes | None]:
         wanted = [Range(each.path) if whole else each for each, whole in zip(ranges, signed, strict=True)]
         once = list(dict.fromkeys(wanted))  # several parts of an object need it once
-        found = {
-            each: self._checked(each.path, data) if data is not None and self._signs(each.path) else data
-            for each, data in zip(once, self.inner.read_ranges(once), strict=True)
+        found = dict(zip(once, self.inner.read_ranges(once), strict=True))
+        checked = {each.path for each, whole in zip(ranges, signed, strict=True) if whole}
+        contents = {
+            each.path: self._checked(each.path, data)
+            for each, data in found.items()
+            if each.path in checked and data is not None
         }
-        results: list[bytes | None] = []
-        for (_, start, end), asked, whole in zip(ranges, wanted, signed, strict=True):
-            data = found[asked]
-            results.append(data if data is None or not whole else bytes(data[start:end]))  # type: ignore[arg-type]
-        return results
+        return [
+            bytes(contents[each.path][each.start : each.end]) if each.path in contents else found[asked]
+            for each, asked in zip(ranges, wanted, strict=True)
+        ]
 
     def _checked(self, path: str, stored: bytes) -> memoryview:
         """The bytes of an object, without its signature, which has to fit."""

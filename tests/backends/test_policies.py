@@ -36,6 +36,7 @@ from tests.support.policies import ROLES, policy, rights_in
 from tests.support.policy_proxy import PolicyProxy
 from tests.support.rados_gateway import RadosGateway
 from tests.support.s3_server import S3Server
+from tests.support.servers import Server
 from tests.support.wsgi_server import ServerFault
 
 APPENDS = {"maintenance": False}
@@ -84,13 +85,17 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def proxies_of(provider: str, server: Server, bucket: str, stack: ExitStack) -> dict[str, PolicyProxy]:
+    """A proxy for each role, which evaluates its policy, before a server."""
+    name = bucket.partition("://")[2]
+    return {role: stack.enter_context(PolicyProxy(server, provider, role, name, "streams")) for role in ROLES}
+
+
 def on_moto(request: pytest.FixtureRequest, stack: ExitStack, client: str = "s3fs") -> Case:
     """S3: the policy is evaluated by the proxy."""
     server: S3Server = request.getfixturevalue("s3_server")
-    bucket, proxies = server.make_bucket(), {}
-    for role in ROLES:
-        name = bucket.partition("://")[2]
-        proxies[role] = stack.enter_context(PolicyProxy(server, "s3", role, name, "streams"))
+    bucket = server.make_bucket()
+    proxies = proxies_of("s3", server, bucket, stack)
     chosen = {} if client == "s3fs" else {"client": client}
     return Case(
         bucket,
@@ -130,10 +135,8 @@ def on_rados(request: pytest.FixtureRequest, stack: ExitStack) -> Case:
 def on_gcs(request: pytest.FixtureRequest, stack: ExitStack) -> Case:
     """Google Cloud Storage: the role and its condition are evaluated by the proxy."""
     server: GcsServer = request.getfixturevalue("gcs_server")
-    bucket, proxies = server.make_bucket(), {}
-    for role in ROLES:
-        name = bucket.partition("://")[2]
-        proxies[role] = stack.enter_context(PolicyProxy(server, "gcs", role, name, "streams"))
+    bucket = server.make_bucket()
+    proxies = proxies_of("gcs", server, bucket, stack)
     return Case(
         bucket,
         server.storage_options(),
@@ -148,10 +151,8 @@ def on_gcs(request: pytest.FixtureRequest, stack: ExitStack) -> Case:
 def on_azure(request: pytest.FixtureRequest, stack: ExitStack) -> Case:
     """Azure: the custom roles are evaluated by the proxy."""
     server: Azurite = request.getfixturevalue("azurite")
-    bucket, proxies = server.make_bucket(), {}
-    name = bucket.partition("://")[2]
-    for role in ROLES:
-        proxies[role] = stack.enter_context(PolicyProxy(server, "azure", role, name, "streams"))
+    bucket = server.make_bucket()
+    name, proxies = bucket.partition("://")[2], proxies_of("azure", server, bucket, stack)
     return Case(
         bucket,
         server.storage_options(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from tests.exhaustive.actors import Script, committer, flusher, founder, grower, pipeliner, reader, truncator
 from tests.exhaustive.explorer import Configuration, Left
@@ -19,9 +20,9 @@ def _combiners(count: int, script: Script) -> dict[str, Script]:
     return {f"combiner {number}": script for number in range(1, count + 1)}
 
 
-def _configuration(name: str, about: str, processes: Mapping[str, Script], **bounds: object) -> Configuration:
+def _configuration(name: str, about: str, processes: Mapping[str, Script], **bounds: Any) -> Configuration:
     before = bounds.pop("before", None) or list(processes)
-    return Configuration(name, about, processes, before=before, **bounds)  # type: ignore[arg-type]
+    return Configuration(name, about, processes, before=before, **bounds)
 
 
 QUEUE = partial(committer, company=True)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from unittest import mock
 
 from chunkstore import ObjectInfo, ObjectNotFound, Outcome, PutUnknown, Range, StorageUnavailable, Store, stamps
+from chunkstore.errors import Unsupported
 from chunkstore.port import Parts, joined
 from engine.logs import outbox
 from tests.exhaustive.storage import EPOCH, UNIT, Answer, Request, Storage, effect
@@ -357,4 +358,4 @@ class ProcessStore(Store):
         return float(self._ask("clock", ("",)))
 
     def append(self, path: str, offset: int, data: Any) -> NoReturn:
-        raise NotImplementedError
+        raise Unsupported(f"{self.root}: nothing is appended to {path!r}: put a new object")

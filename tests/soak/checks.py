@@ -44,9 +44,8 @@ ALLOWED = (
     Allowed(r"ClocksDisagree|clock", ("clock",), others=True),
     Allowed(r"FlushIncomplete|flush cycle", ANY, others=True),
     Allowed(r"ChunksExpired", LATE),
-    Allowed(
-        r"ReaderOffline|reader .* is offline|lost its segments|ReaderOnline", None
-    ),  # requests may take as long as a lease; it is counted
+    # Requests may take as long as a lease. It is counted.
+    Allowed(r"ReaderOffline|reader .* is offline|lost its segments|ReaderOnline", None),
     Allowed(r"Command: .*address \d+ was used when", None),  # OutcomeUnknown in the words of a command; it is counted
     Allowed(r"engine.task_runner: .* will be retried", None),
     Allowed(r"TransactionClosed|TransactionNotFound|EventTaken|EventExpired", LATE),

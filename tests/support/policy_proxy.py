@@ -34,9 +34,9 @@ class PolicyProxy(faulty_proxy.FaultyProxy):
 
     def storage_options(self) -> dict[str, Any]:
         """The server's options, with the proxy in its place."""
-        return json.loads(  # type: ignore[no-any-return]
-            json.dumps(self._server.storage_options()).replace(self._origin, self.endpoint)
-        )
+        text = json.dumps(self._server.storage_options())
+        options: dict[str, Any] = json.loads(text.replace(self._origin, self.endpoint))
+        return options
 
     @property
     def needs(self) -> tuple[set[str], set[str]]:
