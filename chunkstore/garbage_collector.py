@@ -130,6 +130,11 @@ class GarbageCollector:
     def _guarded(self, act: Callable[[], Sequence[GarbageTask]], tasks: Sequence[GarbageTask]) -> Sequence[GarbageTask]:
         try:
             return act()
+        except MetadataConflict as conflict:  # as two collectors at once have it: no reason to worry anybody
+            _log.info(
+                "garbage: %s and %d more are left to a later run: %s", tasks[0].name, len(tasks) - 1, str(conflict)
+            )
+            return tasks
         except StorageError as error:
             _log.warning("garbage: %s and %d more: %s", tasks[0].name, len(tasks) - 1, str(error))
             return tasks

@@ -11,12 +11,28 @@ import re
 from chunkstore.port import ObjectInfo, Store
 
 _NAME = re.compile("[0-9]{20}")
+_FAR = 1 << 16
 
 
 def number_of(path: str, folder: str) -> int | None:
     """The number that an object in `folder` ("a/b/") is named after; None for a foreign name."""
     name = path.removeprefix(folder)
     return int(name) if path.startswith(folder) and _NAME.fullmatch(name) else None
+
+
+def behind(store: Store, folder: str, number: int, count: int) -> list[int]:
+    """Numbers behind one, where objects may be.
+
+    In a bucket those of the first objects, twice `count` at most, by a listing. A folder can only be listed whole, so
+    there they are the next `count` numbers, and some ever further behind.
+    """
+    if store.remote:
+        listed = list_numbered(store, folder, f"{folder}{number:020d}", 2 * count)
+        return [int(info.path.removeprefix(folder)) for info in listed]
+    steps = [*range(1, count + 1)]
+    while steps[-1] < _FAR:
+        steps.append(2 * steps[-1])
+    return [number + step for step in steps]
 
 
 def list_numbered(store: Store, folder: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:

@@ -157,6 +157,23 @@ class FrameForged(FrameDamaged, BadSignature):
     remedy = "Find out who can write to the storage."
 
 
+class FrameMissing(DataCorruption):
+    """A frame of the write-ahead log was deleted: frames behind it show that it was there (W21). `address` is its
+    address in the log. shown_by: what shows it."""
+
+    remedy = "Find out what deleted it: an expiry rule of the bucket, an incomplete copy, or somebody by hand."
+
+    def __init__(self, path: str, container: int, address: int, shown_by: str) -> None:
+        super().__init__(
+            f"{path}: the frame is missing, but was in the log: {shown_by}. The frames behind it cannot be read "
+            "without it. Nothing was changed. Restore the object from a copy. If there is none, "
+            f"`pravega-spark container repair {container} {address}`, or Root.repair({container}, {address}), gives up "
+            "the frames behind it"
+        )
+        self.path = path
+        self.address = address
+
+
 class LogLost(EngineError):
     """The write-ahead log of a container is missing. The container can be recovered as of its last flush cycle."""
 

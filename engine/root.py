@@ -345,11 +345,11 @@ class Root:
         self.config, self._identity = config, self._identity_of(config, None)
 
     def repair(self, container: int, address: int, *, dry_run: bool = False) -> Repair:
-        """Skip the damaged frame that stops a container's log, and the frames that follow it (W8).
+        """Skip the damaged or missing frame that stops a container's log, and the frames that follow it (W8, W21).
 
         If a frame is undamaged but has transactions that cannot be decoded or applied, only those are skipped. An
         operator's decision: stop all other processes first. dry_run: only return what would be skipped. Raises
-        ValueError if the frame is not damaged.
+        ValueError if the frame is neither damaged nor missing.
         """
         from engine.containers.container import Container
 

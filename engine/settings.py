@@ -18,6 +18,11 @@ CHECKPOINT_PART = 64 << 20
 request."""
 
 
+MAX_FLIGHTS = 16
+"""The most frames that any process may have in flight. A frame so far behind an absent address shows that a frame was
+there (W21), so the number never grows."""
+
+
 class Unit(NamedTuple):
     """What the values of a setting are, and from which to which; how many characters of a path."""
 
@@ -104,8 +109,8 @@ class Settings:
     clock_tolerance: Seconds = TOLERANCE
     """The largest difference between the clocks of this host and of the storage at which data is deleted (W13)."""
 
-    flights: Number = 4
-    """The most frames in flight."""
+    flights: Annotated[int, Unit("number", 1, MAX_FLIGHTS)] = 4
+    """The most frames in flight, 16 at most: frames further behind a missing one show that it was there (W21)."""
 
     frame_transactions: Number = 4096
     """The most transactions of one frame."""

@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from chunkstore import StorageRefused
 from chunkstore.metadata.metadata_records import ChunkRecord, decode
 from engine.admin.checks.findings import Severity
 from engine.containers.container import Container
-from engine.errors import UnknownFormat
+from engine.errors import FrameMissing, UnknownFormat
 from engine.root import checksum
 from engine.signatures import VARIABLE
 from engine.state.segments import FrameRef, StoredRef
@@ -217,6 +218,24 @@ def test_the_other_reader_passes_over_what_a_repair_skips(root: Path, read: Any)
     _refuses(read(root), last.name)
     with StreamManager(root, create=False, settings=ALONE) as manager:
         manager.root.repair(1, int(last.name))
+    found = printed(read(root))
+    assert found == truth(root)
+    assert found != frozen_truth()
+
+
+def test_the_other_reader_goes_on_behind_a_repair_in_the_place_of_a_missing_frame(root: Path, read: Any) -> None:
+    for _ in range(3):  # processes: the first frame of each shows that those before it were there
+        with StreamManager(root, create=False, settings=ALONE) as manager:
+            for stream in ("fixed", "attached", "con"):
+                with manager.create_writer("Shop", stream) as writer:
+                    writer.write_event("more", "key")
+    writers = [(frame, frame.read_bytes()[:16]) for frame in frames(root)]
+    first = [frame for (frame, writer), (_, following) in pairwise(writers) if writer != following][-1]
+    first.unlink()
+    with StreamManager(root, create=False, settings=ALONE) as manager:
+        with pytest.raises(FrameMissing, match=f"{first.name}: the frame is missing"):
+            manager.root.container(1)
+        manager.root.repair(1, int(first.name))
     found = printed(read(root))
     assert found == truth(root)
     assert found != frozen_truth()

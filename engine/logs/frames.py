@@ -4,7 +4,7 @@ Keeps W1: a frame names its container, address, epoch, writer and predecessor; t
 after it, each under its own CRC32C, so that a process that follows the log need not read other writers' payload. Keeps
 W15: the predecessor is named with the checksum of its header, which covers all of its content. The first 24 bytes
 (writer, attempt) are the token by which the storage port recognises the writer's own object at a path. A frame whose
-signature does not fit is damaged (W20).
+signature does not fit is damaged (W20). What a frame shows about the addresses before it is W21.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from chunkstore.checksums import crc32c, crc32c_of
 from chunkstore.decoding import check_format
 from chunkstore.paths import generation_of
 from engine.errors import BadSignature, FrameDamaged, FrameForged, UnknownFormat, understanding
+from engine.settings import MAX_FLIGHTS
 
 MAGIC = b"PSWL"
 VERSION = 1
@@ -75,6 +76,21 @@ class Frame(NamedTuple):
         """Whether the frame at a position is the predecessor that this one names (W1, W15)."""
         address, writer, _, seal = self.predecessor
         return (address, writer, seal) == (other.address, other.writer, other.seal)
+
+    def shows(self, address: int) -> str:
+        """How this frame shows that there was a frame at an earlier address, where no object is now; "" if it does not.
+
+        A writer has a limited number of frames in flight, so what is further behind was made when the frame at the
+        address was live. And a writer's first frame names the live frame that the writer has read last (W21).
+        """
+        if self.kind is not Kind.DATA:  # bells and repairs are made far behind the log's end
+            return ""
+        own, writer, *_ = self.position
+        if own - address >= MAX_FLIGHTS:
+            return f"frame {own} is further behind it than a writer has in flight"
+        if self.predecessor.address >= address and self.predecessor.writer != writer:
+            return f"frame {own} is the first one of a process that had read frame {self.predecessor.address}"
+        return ""
 
 
 def seal_of(data: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -161,8 +177,10 @@ def decode(prefix: bytes, path: str, container: int, address: int, whole: bool) 
     return Frame(position, Kind(kind), Position(pred_address, pred_writer, 0, pred_seal), meta, end, length)
 
 
-def read_beginnings(store: Store, paths: Sequence[str], first: int, size: int) -> list[bytes | FrameForged | None]:
-    """The first `size` bytes of the frames at addresses from `first` on. None: there is no object.
+def read_beginnings(
+    store: Store, paths: Sequence[str], addresses: Sequence[int], size: int
+) -> list[bytes | FrameForged | None]:
+    """The first `size` bytes of the frames at some addresses. None: there is no object.
 
     A frame whose signature does not fit has its error in its place, as others may lie before it. Raises StorageError.
     """
@@ -172,9 +190,11 @@ def read_beginnings(store: Store, paths: Sequence[str], first: int, size: int) -
     except BadSignature as error:
         if len(ranges) > 1:
             return [
-                each for step, path in enumerate(paths) for each in read_beginnings(store, [path], first + step, size)
+                each
+                for path, address in zip(paths, addresses, strict=True)
+                for each in read_beginnings(store, [path], [address], size)
             ]
-        return [_forged(error, paths[0], first)]
+        return [_forged(error, paths[0], addresses[0])]
 
 
 def read_rest(store: Store, path: str, address: int, prefix: bytes, end: int) -> bytes:

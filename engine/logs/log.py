@@ -5,8 +5,9 @@ trusted. It does not interpret frames. Not thread-safe: the caller serialises al
 
 Keeps W1 (succession), W2 (append after what was applied, an unknown outcome is settled by the same bytes at the same
 address), W3 (acknowledged in order only), W7 (the log start is checked when the last proof of the head is stale), W8
-(damage stops the log unless a repair frame skips it) and G3 (other writers' frames are made durable before they are
-trusted). Knows whether the log has company: other processes that wrote to it lately (W18).
+(damage stops the log unless a repair frame skips it), W21 (an absent frame is not the log's end if frames behind it
+show that it was there) and G3 (other writers' frames are made durable before they are trusted). Knows whether the log
+has company: other processes that wrote to it lately (W18).
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError,
 from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import Natural, reader, unpack, validator
 from chunkstore.metrics import default_metrics
-from chunkstore.numbered import list_numbered
+from chunkstore.numbered import behind, list_numbered
 from chunkstore.paths import generation_folder
 from chunkstore.port import Parts, length_of
 from engine.errors import (
     FrameDamaged,
     FrameForged,
+    FrameMissing,
     LogMoved,
     OutcomeUnknown,
     Overtaken,
@@ -46,6 +48,7 @@ from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import frames
 from engine.logs.frames import Frame, Kind, Position
 from engine.ownership import Owner
+from engine.settings import MAX_FLIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +124,8 @@ class Repair(NamedTuple):
     """The content of a repair frame: the address of the damaged frame, and the container's attach fence then (ms).
 
     skipped: None if the frame fails its checks: it is void, and so are the frames that depend on it. Otherwise it is
-    live, and these of its transactions, by their places, have no effect, as they cannot be decoded or applied.
+    live, and these of its transactions, by their places, have no effect, as they cannot be decoded or applied. The
+    repair of a missing frame stands at its address itself, and skips none of its own.
     """
 
     damaged: int
@@ -267,6 +271,7 @@ class Log:
         self._folder = frames_folder(container)
         self._owner = Owner(f"the log of container {container}", "open the container again")
         self.unapplied: list[Frame] = []
+        self._end_checked = False  # whether the log's end was checked since the opening (W21)
         self.round_trip = 0.001
         self._trips: deque[float] = deque(maxlen=8)
         self._guesses: deque[float] = deque(maxlen=8)
@@ -461,15 +466,35 @@ class Log:
         sent = self._clock()
         with stamps.listening() as noted:
             found, ended = self._look(window)
-        self._trust(self.next, noted.latest)
+        old = self._trust(self.next, noted.latest)
         if found:
             self.store.sync(self._folder)  # their makers may have died before that (G3)
         for frame in found:
             self._pass(frame)
         if ended:
+            if old or not self._end_checked:
+                self._check_end()
             self._recognise()
             self._prove(sent, noted.latest)
         return ended
+
+    def _check_end(self) -> None:
+        """Raise FrameMissing if what lies behind the log's end shows that the log went on there (W21), and LogMoved if
+        it was truncated meanwhile."""
+        shown_by = self._shown_behind(self.next)
+        if shown_by and self._read_prefixes(self.next, 1)[0] is None:  # or it was made only now
+            self._check_log_start(self.next)
+            raise FrameMissing(self._path(self.next), self.container, self.next, shown_by)
+        self._end_checked = True
+
+    def _shown_behind(self, address: int) -> str:
+        """What shows that there was a frame at an address without an object; "" if nothing is found."""
+        addresses = self._patiently(lambda: behind(self.store, self._folder, address, MAX_FLIGHTS))
+        for each, prefix in zip(addresses, self._prefixes_at(addresses), strict=True):
+            frame = self._parse(each, prefix) if prefix is not None else None
+            if isinstance(frame, Frame) and (shown := frame.shows(address)):
+                return shown
+        return ""
 
     def _pass(self, frame: Frame | FrameDamaged | UnknownFormat) -> None:
         """Go past one frame: live or void (W1), or damaged and skipped by a repair (W8)."""
@@ -512,11 +537,21 @@ class Log:
 
     def _read_prefixes(self, address: int, window: int) -> list[bytes | FrameForged | None]:
         """Header and metadata of the frames at `window` addresses, or of the first alone if that is too much."""
-        paths = [self._path(address + step) for step in range(window)]
+        addresses = range(address, address + window)
+        paths = [self._path(each) for each in addresses]
         try:
-            return frames.read_beginnings(self.store, paths, address, FOLLOW_BYTES)
+            return frames.read_beginnings(self.store, paths, addresses, FOLLOW_BYTES)
         except StorageUnavailable:
-            return self._patiently(lambda: frames.read_beginnings(self.store, paths[:1], address, FOLLOW_BYTES))
+            return self._patiently(lambda: frames.read_beginnings(self.store, paths[:1], addresses, FOLLOW_BYTES))
+
+    def _prefixes_at(self, addresses: Sequence[int]) -> list[bytes | FrameForged | None]:
+        """Header and metadata of the frames at these addresses, by one request, or by one for each if that is too
+        much."""
+        paths = [self._path(address) for address in addresses]
+        try:
+            return frames.read_beginnings(self.store, paths, addresses, FOLLOW_BYTES) if paths else []
+        except StorageUnavailable:
+            return [self._read_prefixes(address, 1)[0] for address in addresses]
 
     def _patiently(self, request: Callable[[], T]) -> T:
         """Repeat a request that only reads until the storage answers, or the timeout is over."""
@@ -585,16 +620,22 @@ class Log:
         except ObjectNotFound:
             return math.inf
 
-    def _trust(self, address: int, stamp: float | None) -> None:
+    def _trust(self, address: int, stamp: float | None) -> bool:
         """Called after a request for `address`, before its answer is trusted. If the proof of the head is old and a
-        checkpoint covers the address, a frame may have been there and been deleted: raises LogMoved.
+        checkpoint covers the address, a frame may have been there and been deleted: raises LogMoved. Returns whether
+        the proof is old.
 
         stamp: the storage's time in the answer, None if that had none. A hypervisor may have stopped this host with all
         of its clocks, but not the storage's clock: if that has advanced by much since the proof, the proof is stale.
         """
         apart = stamp is not None and self._expected(stamp) is None
         if not apart and not self.proof_is_older_than(STALE):
-            return
+            return False
+        self._check_log_start(address)
+        return True
+
+    def _check_log_start(self, address: int) -> None:
+        """Raise LogMoved if an address is before the log start."""
         newest = self.log_start()
         if address < newest:
             raise LogMoved(
@@ -687,6 +728,21 @@ class Log:
                 return
 
     # --- repair (W8) -------------------------------------------------------------------------------------------
+
+    def check_missing(self, address: int) -> None:
+        """Raise ValueError unless the frame at `address` is missing, and stops the log."""
+        if address != self.next or not self._shown_behind(address):
+            raise ValueError(f"frame {address} of container {self.container} is not a missing frame that stops the log")
+
+    def fill(self, missing: int, min_attach_time: int = 0) -> None:
+        """Publish a repair at the address of a missing frame, which must be the next one. The log goes on there, and
+        the frames behind it are void from then on. Arguments and errors as of `repair`."""
+        self._owner.check()
+        self.check_missing(missing)
+        position, meta = self.upcoming(), _encoded(Repair(missing, min_attach_time, ()))
+        data = frames.encode(self.container, position, self._new_attempt(), self.head, meta, (), Kind.REPAIR)
+        if self._put(missing, data).outcome is not Outcome.MINE:
+            raise ValueError(f"frame {missing} of container {self.container} is not missing any more")
 
     def check_damaged(self, address: int) -> None:
         """Raise ValueError unless a frame that fails its checks stands at `address`, and stops the log."""

@@ -23,7 +23,15 @@ from functools import partial
 from typing import Any
 
 from chunkstore import StorageError
-from engine.errors import ContainerOffline, DataCorruption, EngineError, FrameDamaged, OutcomeUnknown, RootReplaced
+from engine.errors import (
+    ContainerOffline,
+    DataCorruption,
+    EngineError,
+    FrameDamaged,
+    FrameMissing,
+    OutcomeUnknown,
+    RootReplaced,
+)
 from engine.interrupts import uninterrupted
 from engine.logs.acknowledgements import Acknowledgements
 from engine.logs.carrier import Carrier
@@ -243,9 +251,9 @@ class Processor:
             self._submitter.enabled = self._carrier.enabled = False
 
     def repair(self, address: int, min_attach_time: int, dry_run: bool) -> Repair:
-        """Skip the damaged frame at `address`, or those of its transactions that cannot be decoded or applied (W8), and
-        expire chunks that were begun before `min_attach_time` (ms): what expired them may hang on that frame. Returns
-        what is skipped."""
+        """Skip the damaged frame at `address`, or those of its transactions that cannot be decoded or applied (W8), or
+        go on in the place of a missing one (W21). Expire chunks that were begun before `min_attach_time` (ms), as what
+        expired them may hang on that frame. Returns what is skipped."""
         self._owner.check()
         with self._log_lock:
             log = self.replica.log
@@ -253,12 +261,16 @@ class Processor:
                 self._settler.settle()
             try:
                 live = log.follow()
+            except FrameMissing:
+                log.check_missing(address)
+                if not dry_run:
+                    log.fill(address, min_attach_time)
+                return Repair(address, min_attach_time)
             except FrameDamaged:
-                repair = Repair(address, min_attach_time)
                 log.check_damaged(address)
                 if not dry_run:
                     log.repair(address, min_attach_time)
-                return repair
+                return Repair(address, min_attach_time)
             repair = Repair(address, min_attach_time, self._not_applicable(live, address))
             if not dry_run:
                 log.pass_over(repair)

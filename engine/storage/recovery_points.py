@@ -150,7 +150,7 @@ def newest(store: Store, container: int) -> RecoveryPoint | None:
 
 def has_first_frame(log: Store, container: int) -> bool:
     """Whether a log has its first frame, from which it is opened if it has no checkpoint."""
-    return read_beginnings(log, [frame_path(container, 0)], 0, 1)[0] is not None
+    return read_beginnings(log, [frame_path(container, 0)], [0], 1)[0] is not None
 
 
 def lost_log(stores: Stores, container: int) -> LogLost | None:

@@ -109,11 +109,12 @@ def recover(session: Session, number: int, dry_run: bool, yes: bool, force: bool
 @change_options
 @pass_session
 def repair(session: Session, number: int, address: int, dry_run: bool, yes: bool) -> None:
-    """Skip a damaged frame that stops a container's log.
+    """Skip a damaged or missing frame that stops a container's log.
 
     ADDRESS is the frame's, as the error and `verify` print it. Stop all other processes first. If there is a copy of
     the frame, restore it instead. If the frame is intact, but has transactions that this version cannot decode, only
-    these are skipped. A frame that fails its checks is skipped as a whole, with the frames that depend on it.
+    these are skipped. A frame that fails its checks or is missing is skipped as a whole, with the frames that depend on
+    it.
     """
     root = session.root
     _check_number(root, number)

@@ -313,7 +313,9 @@ def test_a_segment_that_is_there_loses_no_chunk(world: World) -> None:
     assert world.open().read(NAME, 0, 20) == DATA[:20]
 
 
-def test_a_collector_that_always_loses_tries_later(world: World) -> None:
+def test_a_collector_that_always_loses_tries_later_and_warns_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.open().create(NAME)
     name = new_chunk_name(NAME, 1, 0)
     world.chunks.put(name, b"x")
@@ -322,6 +324,7 @@ def test_a_collector_that_always_loses_tries_later(world: World) -> None:
     metadata.fence = MetadataConflict("somebody was quicker")
     world.metadata = metadata
     assert collector(world).run_once(world.now) == GarbageReport(retried=1)
+    assert not caplog.records
     metadata.fence = None
     assert collector(world).run_once(world.now + 60) == GarbageReport(deleted=1)
 

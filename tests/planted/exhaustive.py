@@ -34,13 +34,6 @@ BREAKAGES = [
         tests=[f"{_ORDERS}[stops]"],
     ),
     Breakage(
-        name="void-as-soon-as-a-frame-came-without-it",
-        file="engine/logs/outbox.py",
-        old="void = frame_epoch > self._address.epoch and bool(self._transactions)",
-        new="void = frame_epoch >= self._address.epoch and bool(self._transactions)",
-        tests=[f"{_ORDERS}[queue]"],
-    ),
-    Breakage(
         name="settled-with-other-bytes",
         file="engine/logs/log.py",
         old="            self._start(flight)\n\n    # --- reading",
@@ -62,7 +55,7 @@ BREAKAGES = [
         file="engine/logs/log.py",
         old="            self._trust(flight.position.address, stamp)\n",
         new="",
-        tests=[f"{_ORDERS}[sleepers]"],
+        tests=[f"{_ORDERS}[stops]"],
     ),
     Breakage(
         name="carried-in-a-later-epoch",

@@ -4,6 +4,48 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="an-absent-frame-is-the-end",
+        file="engine/logs/log.py",
+        old="            if old or not self._end_checked:\n",
+        new="            if old:\n",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
+        name="who-slept-believes-the-end",
+        file="engine/logs/log.py",
+        old="            if old or not self._end_checked:\n",
+        new="            if not self._end_checked:\n",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
+        name="the-end-is-checked-once-though-it-failed",
+        file="engine/logs/log.py",
+        old="        shown_by = self._shown_behind(self.next)\n        if shown_by and",
+        new="        shown_by = self._shown_behind(self.next)\n        self._end_checked = True\n        if shown_by and",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
+        name="a-frame-that-truncation-deleted-is-missing",
+        file="engine/logs/log.py",
+        old="            self._check_log_start(self.next)\n            raise FrameMissing",
+        new="            raise FrameMissing",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
+        name="a-frame-in-flight-shows-the-one-before",
+        file="engine/logs/frames.py",
+        old="        if own - address >= MAX_FLIGHTS:",
+        new="        if own - address >= MAX_FLIGHTS - 1:",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
+        name="a-first-frame-shows-nothing",
+        file="engine/logs/frames.py",
+        old="        if self.predecessor.address >= address and self.predecessor.writer != writer:",
+        new="        if self.predecessor.address > address and self.predecessor.writer != writer:",
+        tests=["tests/engine/logs/test_missing_frames.py"],
+    ),
+    Breakage(
         name="any-higher-epoch-follows",
         file="engine/logs/frames.py",
         old="return self.position.epoch == head.epoch + step",
@@ -55,8 +97,8 @@ BREAKAGES = [
     Breakage(
         name="a-sleeper-believes-what-it-reads",
         file="engine/logs/log.py",
-        old="        self._trust(self.next, noted.latest)\n        if found:\n",
-        new="        if found:\n",
+        old="        old = self._trust(self.next, noted.latest)\n        if found:\n",
+        new="        old = False\n        if found:\n",
         tests=["tests/engine/logs/test_log.py", "tests/engine/logs/test_log_stall.py"],
     ),
     Breakage(

@@ -7,12 +7,13 @@ was given and when, for the check at the end that everything was delivered, and 
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 from pravega_spark import (
     StreamManager,
     StreamReader,
     StreamReaderGroup,
+    TooManyCheckpoints,
     TruncatedData,
 )
 from tests.soak import SCOPE
@@ -96,7 +97,8 @@ def _drain(actor: Actor, manager: StreamManager) -> None:
 def _take(actor: Actor, group: StreamReaderGroup, reader: StreamReader) -> int:
     """Take a slice, note its bytes and release it; how many events it had."""
     if actor.chance.random() < 0.01:
-        group.initiate_checkpoint(f"{actor.name}-{time.time_ns()}")
+        with suppress(TooManyCheckpoints):  # a reader that was stopped holds them back
+            group.initiate_checkpoint(f"{actor.name}-{time.time_ns()}")
     piece = reader.get_segment_slice()
     if piece.is_checkpoint:
         actor.log("checkpoint", name=piece.checkpoint_name)

@@ -23,6 +23,9 @@ from engine.storage import object_reads
 from engine.storage.object_reads import Stores
 from engine.writer import flush_steps, storage_writer, table_writer
 
+BEHIND = 28
+"""The frames that an opening looks for behind the log's end in a folder (W21), by one request."""
+
 BLOCK, MAX_PAYLOAD = 64, 256
 """The sizes within `small_sizes`, bytes."""
 

@@ -1,4 +1,4 @@
-"""Whether the log of a container produces the states in its checkpoints, and ends where it should (W1, W6, W8).
+"""Whether the log of a container produces the states in its checkpoints, and ends where it should (W1, W6, W8, W21).
 
 The frames are followed by a separate implementation of the rules, not by `engine.logs.log`.
 """
@@ -28,7 +28,7 @@ from engine.logs.replay import apply_frame, repaired_in
 from engine.state.state import EMPTY, State
 
 WINDOW = 64
-"""Frames that are read together; more than any writer has in flight."""
+"""Frames that are read together, and that are looked at behind the log's end."""
 
 
 class LogCounts(NamedTuple):
@@ -181,8 +181,9 @@ class LogCheck:
                 yield frame
 
     def _read(self, address: int, count: int) -> Sequence[bytes | FrameForged | None]:
-        paths = [frame_path(self._container, address + step) for step in range(count)]
-        return frames.read_beginnings(self._store, paths, address, FOLLOW_BYTES)
+        addresses = range(address, address + count)
+        paths = [frame_path(self._container, each) for each in addresses]
+        return frames.read_beginnings(self._store, paths, addresses, FOLLOW_BYTES)
 
     def _parse(self, address: int, prefix: bytes | FrameForged) -> Frame | None:
         """The frame; None if it was deleted meanwhile. Raises FrameDamaged."""
@@ -250,38 +251,27 @@ class LogCheck:
     def _end(self, address: int) -> Iterator[Problem]:
         """The log ends at its first absent address. Check whether that frame existed before."""
         after = frame_path(self._container, address)
-        listed = list_numbered(self._store, frames_folder(self._container), after, 2 * WINDOW)
-        proof = self._proof([address_of(info.path) for info in listed]) if listed else ""
-        if not proof or self._read(address, 1)[0] is not None or self._log_start() > address:
+        listed = list_numbered(self._store, frames_folder(self._container), after, WINDOW)
+        shown_by = self._shown(address, [address_of(info.path) for info in listed])
+        if not shown_by or self._read(address, 1)[0] is not None or self._log_start() > address:
             return
         yield Problem(
             after,
-            f"the frame is missing, but was in the log: {proof}. The frames behind it cannot be read",
-            "stop all writers at once, as their next frame makes those frames void; restore the object from a copy",
+            f"the frame is missing, but was in the log: {shown_by}. The frames behind it cannot be read without it",
+            "restore the object from a copy; "
+            f"`pravega-spark container repair {self._container} {address}` gives up the frames behind it",
         )
 
-    def _proof(self, addresses: Sequence[int]) -> str:
-        """What shows that there was a frame at the first of these addresses, where no object is now; "" if nothing is.
-
-        Only the writer of a frame itself sends another one before the frame is acknowledged, and it has fewer than
-        WINDOW frames in flight.
-        """
-        last: Position | None = None
-        row = 0
-        for address in addresses:
-            [prefix] = self._read(address, 1)
+    def _shown(self, address: int, behind: Sequence[int]) -> str:
+        """What shows that there was a frame at an address, where no object is now; "" if nothing does."""
+        for each in behind:
+            [prefix] = self._read(each, 1)
             try:
-                frame = self._parse(address, prefix) if prefix is not None else None
+                frame = self._parse(each, prefix) if prefix is not None else None
             except DataCorruption:
                 continue
-            if frame is None or frame.kind is Kind.BELL or frame.predecessor.address < addresses[0] - 1:
-                continue
-            if frame.predecessor.writer != frame.position.writer:
-                return f"frame {address} of another process follows it"
-            row = row + 1 if last is not None and frame.names(last) else 1
-            last = frame.position
-            if row >= WINDOW:
-                return f"{row} frames of one process follow it"
+            if frame is not None and (shown := frame.shows(address)):
+                return shown
         return ""
 
     def _log_start(self) -> int:

@@ -398,10 +398,10 @@ class StreamReader:
     def _fetch(self, segment: GroupSegment, snapshot: Snapshot, position: int, end: int) -> bool:
         """Read what a slice holds, to the end of an event. False if the events were truncated meanwhile."""
         size = self._segments.bytes
-        if end - position > size * 5 // 4:
-            record = snapshot.segments.index(segment.id).locate_offset(position + size)
-            end = min(end, record.offset) if record is not None else end
-        with suppress(TruncatedData, SegmentTruncated, SegmentNotFound):
+        with suppress(TruncatedData, SegmentTruncated, SegmentNotFound):  # the index may be truncated too
+            if end - position > size * 5 // 4:
+                record = snapshot.segments.index(segment.id).locate_offset(position + size)
+                end = min(end, record.offset) if record is not None else end
             if self._slice_events is not None:
                 end = min(end, snapshot.segments.offset_of_event(segment.id, position, self._slice_events))
             events = read_slice(snapshot, segment.id, position, end)

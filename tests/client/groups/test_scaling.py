@@ -8,7 +8,9 @@ import pytest
 
 from pravega_spark import StreamManager, StreamNotFound, StreamRecreated, StreamScalingPolicy, TruncatedData
 from pravega_spark.client.groups.reader import StreamReader
+from pravega_spark.streams.model.index import IndexReader, IndexRecord
 from tests.client.groups.reading import drained, halves, next_slice, numbered, payloads, run, share, write
+from tests.support import limits
 
 pytestmark = pytest.mark.usefixtures("no_patience")
 
@@ -93,6 +95,28 @@ def test_what_was_truncated_is_an_error_once(manager: StreamManager) -> None:
     with pytest.raises(TruncatedData, match=r"sc/one, segment 0\.0: the data between offsets 9 and 18"):
         next_slice(reader)
     assert drained(reader) == ["c"]
+
+
+def test_the_index_may_be_truncated_while_a_reader_looks_for_the_end_of_a_slice(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits.slice_bytes(monkeypatch, 1000)
+    for number in range(0, 100, 10):
+        write(manager, "one", [f"{each:0500}" for each in range(number, number + 10)])
+    reader = manager.create_reader_group("rg", "sc", "one").create_reader("r")
+    tail = manager.stream_info("sc", "one").tail
+    write(manager, "one", ["last"])
+    locate = IndexReader.locate_offset
+
+    def truncated(index: IndexReader, offset: int) -> IndexRecord | None:
+        monkeypatch.setattr(IndexReader, "locate_offset", locate)  # truncation looks too
+        manager.truncate_stream("sc", "one", tail)
+        return locate(index, offset)
+
+    monkeypatch.setattr(IndexReader, "locate_offset", truncated)
+    with pytest.raises(TruncatedData, match="has been truncated"):
+        next_slice(reader)
+    assert drained(reader) == ["last"]
 
 
 def test_whole_segments_may_be_truncated(manager: StreamManager) -> None:

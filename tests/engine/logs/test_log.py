@@ -88,6 +88,9 @@ def test_metadata_of_a_frame_is_never_read_twice(store: SimulatedStore) -> None:
     counting = CountingStore(store)
     writer, reader = open_log(store), open_log(counting)
     reader.follow()
+    assert counting.counts == {"read_ranges": 2} and len(counting.requests[0].paths) == 1  # and one behind the end
+    counting.reset()
+    reader.follow()
     assert counting.counts == {"read_ranges": 1} and len(counting.requests[0].paths) == 1
     append(writer, b"a")
     counting.reset()
