@@ -482,10 +482,10 @@ class Log:
         """Raise FrameMissing if what lies behind the log's end shows that the log went on there (W21), and LogMoved if
         it was truncated meanwhile."""
         shown_by = self._shown_behind(self.next)
+        self._end_checked = not shown_by
         if shown_by and self._read_prefixes(self.next, 1)[0] is None:  # or it was made only now
             self._check_log_start(self.next)
             raise FrameMissing(self._path(self.next), self.container, self.next, shown_by)
-        self._end_checked = True
 
     def _shown_behind(self, address: int) -> str:
         """What shows that there was a frame at an address without an object; "" if nothing is found."""

@@ -20,8 +20,8 @@ BREAKAGES = [
     Breakage(
         name="the-end-is-checked-once-though-it-failed",
         file="engine/logs/log.py",
-        old="        shown_by = self._shown_behind(self.next)\n        if shown_by and",
-        new="        shown_by = self._shown_behind(self.next)\n        self._end_checked = True\n        if shown_by and",
+        old="        self._end_checked = not shown_by\n",
+        new="        self._end_checked = True\n",
         tests=["tests/engine/logs/test_missing_frames.py"],
     ),
     Breakage(
