@@ -123,7 +123,7 @@ class StreamInfo(NamedTuple):
         facts = {
             "events": f"{self.events:,}",
             "bytes": f"{self.size:,}",
-            "epochs": f"{first} to {last}" if first != last else first,
+            **({"epochs": f"{first} to {last}"} if first != last else {"epoch": first}),
             "sealed": "yes" if self.sealed else "no",
             "head": positions_text(self.head, _CELL),
             "tail": positions_text(self.tail, _CELL),

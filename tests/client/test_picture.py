@@ -304,7 +304,8 @@ def test_stream_info_and_cuts_as_tables(manager: StreamManager) -> None:
     cut = write(manager, "one")
     info = manager.stream_info("sc", "one")
     table = info._repr_html_()
-    assert table.count("<table>") == 2 and ">40<" in table and "0 to 1" in table
+    assert table.count("<table>") == 2 and ">40<" in table and ">epochs<" in table and "0 to 1" in table
+    assert ">epoch<" in manager.stream_info("sc", "four")._repr_html_(), "0 epochs would look like none"
     for segment in info.segments:
         assert f"{segment_number(segment.id)}.1 at {cut.positions[segment.id]}" in table and f">{segment.id}<" in table
     of_cut = cut._repr_html_()
