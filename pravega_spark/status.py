@@ -203,9 +203,13 @@ def _stream_status(snapshot: Snapshot, now: float) -> StreamStatus:
 def _growth(snapshot: Snapshot, number: int, since: int) -> tuple[int | None, int, int]:
     """When a segment got its last event, and the bytes and events that it got since a time."""
     segments = snapshot.segments
-    if not segments.has_times(number) or not (records := segments.index_segment(number).length // RECORD_SIZE):
+    if not segments.has_times(number):
         return None, 0, 0  # nor is an index built for it
-    last = int(segments.index(number).records(records - 1, records)[0, 2])
+    index = segments.index_segment(number)
+    if index.length == index.start_offset:
+        return None, 0, 0  # it got none, or is truncated at its end, and its index with it
+    end = index.length // RECORD_SIZE
+    last = int(segments.index(number).records(end - 1, end)[0, 2])
     if last == UNKNOWN_TIME:
         return None, 0, 0
     return (last, *(segments.growth_since(number, since) if last >= since else (0, 0)))

@@ -131,6 +131,24 @@ def test_what_cannot_be_read_hides_nothing_else(folder: str) -> None:
     assert f"container {number} is offline" in "".join(found["problems"])
 
 
+@pytest.mark.parametrize("scaled", [False, True], ids=["open segments", "sealed segments"])
+def test_segments_that_are_truncated_at_their_end(folder: str, scaled: bool) -> None:
+    """Their indexes have no record left, where the newest one is looked for: the others are shown all the same."""
+    with StreamManager(folder) as manager:
+        if scaled:
+            segments = [each.id for each in manager.stream_info("sc", "one").segments]
+            manager.scale_stream("sc", "one", segments[:1], [(0.0, 0.25), (0.25, 0.5)])
+        manager.truncate_stream("sc", "one", manager.stream_info("sc", "one").tail)
+        for page in (manager.page(), manager.page("sc", "one")):
+            assert "sc/one" in page._repr_html_()
+    [_, one] = document("status", root=folder)["streams"]
+    assert (one["events"], one["last_event"], one["events_per_second"]) == (0, None, 0)
+    with StreamManager(folder) as manager, manager.create_writer("sc", "one") as writer:
+        writer.write_event("first after the truncation")  # in one segment; nothing is in the others
+    [_, one] = document("status", root=folder)["streams"]
+    assert one["events"] == 1 and one["last_event"] is not None
+
+
 def test_it_changes_nothing_and_costs_few_requests(folder: str) -> None:
     root = Root.open(folder, settings=Settings(maintenance=False))
     store = CountingStore(root.stores.log)
