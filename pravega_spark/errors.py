@@ -251,8 +251,9 @@ class ReplayChanged(StreamError):
         super().__init__(
             f"Stream {stream}: write {number} of {writer!r} was committed before, {last} {there}, and is repeated with "
             f"{given}. If the query is not deterministic, the committed data is valid and nothing is missing. If the "
-            "query's checkpoint was rolled back, or its offsets were deleted while its id was kept, the new data is "
-            "missing in the stream: start the query with a new checkpoint to write it."
+            "query's checkpoint was rolled back, or its offsets were deleted while its id was kept, or the checkpoint "
+            "is new and the 'txn_app_id' is not, the new data is missing in the stream: to write it, start the query "
+            "with a new checkpoint, and with another 'txn_app_id' if it gives one."
         )
         self.stream = stream
         self.writer = writer
@@ -601,12 +602,20 @@ class ValueFormatFixed(StreamError, ValueError):
 
 
 class MalformedEvent(StreamError, ValueError):
-    """An event is no value of the schema by which it is decoded. stream: scope/stream. segment: its label."""
+    """An event is no value of the schema by which it is decoded. stream: scope/stream. segment: its label.
 
-    def __init__(self, stream: str, segment: str, offset: int, reason: str) -> None:
+    forbidden_null: whether the schema is in the way, which forbids a null.
+    """
+
+    def __init__(self, stream: str, segment: str, offset: int, reason: str, forbidden_null: bool = False) -> None:
+        remedy = (
+            "Leave NOT NULL out of the schema to read it"
+            if forbidden_null
+            else "Set 'on_malformed' to 'null' to read it with null fields"
+        )
         super().__init__(
-            f"Stream {stream}, segment {segment}, offset {offset}: the event is malformed: {reason}. Set "
-            "'on_malformed' to 'null' to read it with null fields, or read the column event as bytes to look at it."
+            f"Stream {stream}, segment {segment}, offset {offset}: the event is malformed: {reason}. {remedy}, or read "
+            "the column event as bytes to look at it."
         )
         self.stream = stream
         self.segment = segment

@@ -122,7 +122,7 @@ def message_for_users(error: Exception) -> str:
         case TruncatedData():
             return (
                 f"{error.fact} Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start "
-                "from a later cut."
+                "from a later cut (a streaming query with a new checkpoint)."
             )
         case RootNotFound(inside=False, content=""):
             return (

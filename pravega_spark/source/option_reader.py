@@ -98,7 +98,8 @@ class OptionReader:
             return values
         missing += [] if rooted else ["controller"]
         more = f", and {' and '.join(map(repr, missing[1:]))} as well" if len(missing) > 1 else ""
-        advice = self._path_hint(missing) or self._foreign_hint(missing) or self.similar_hint(missing)
+        advice = self._path_hint(missing) or self._stream_hint(missing)
+        advice = advice or self._foreign_hint(missing) or self.similar_hint(missing)
         advice = advice or f": give {'it' if len(missing) == 1 else 'them'}, as in .option({missing[0]!r}, '…')"
         if "stream" in missing and use in WRITES:
             advice += f"{'' if advice.endswith('?') else '.'} Or give the rows a column 'stream' that names it"
@@ -130,6 +131,17 @@ class OptionReader:
             f": the path is the root of the streams. If it ends in stream {stream!r} of scope {scope!r}, remove both "
             f"from it and set option 'scope' to {scope!r} and option 'stream' to {stream!r}"
         )
+
+    def _stream_hint(self, missing: list[str]) -> str:
+        """The end of the error if the stream was given as scope/stream, as on the command line."""
+        parts = (self.text("stream") or "").split("/")
+        if missing[0] != "scope" or len(parts) != 2:
+            return ""
+        try:
+            scope, stream = validate_scope_name(parts[0]), validate_stream_name(parts[1])
+        except ValueError:
+            return ""
+        return f": set option 'scope' to {scope!r} and option 'stream' to {stream!r}, instead of both in one"
 
     def number(self, name: str) -> int | None:
         """An integer within the option's limits, or its default; None if it has neither. Sizes are bytes, durations

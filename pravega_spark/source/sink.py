@@ -311,6 +311,12 @@ def _check_schema(schema: StructType, all_columns: bool = False, by_row: bool = 
             "Column 'stream' would be ignored, as option 'stream' writes all rows to one stream: remove the option to "
             "write each row to the stream that it names, or drop the column."
         )
+    for name in extra:
+        if name.lower() in written:
+            raise ValueError(
+                f"Column {name!r} would be dropped: names of columns are in lower case here. Rename it to "
+                f"{name.lower()!r}."
+            )
     if extra:
         names = ", ".join(map(repr, extra))
         raise ValueError(
@@ -351,13 +357,16 @@ def _of_read(columns: Collection[str]) -> Collection[str]:
 
 def _selection(fields: Mapping[str, DataType]) -> str:
     """An example of how to select the event from these columns, and the routing key if there is a column for it."""
-    there = [name for name in _PAYLOADS if isinstance(fields.get(name), StringType | BinaryType)]
+    given = {name.lower(): name for name in fields}  # Spark's names are the same in any case, a stream's columns are not
+    there = [given[name] for name in ("event", *_PAYLOADS) if name in given]
+    there = [name for name in there if isinstance(fields[name], StringType | BinaryType)]
     chosen = [f'"{there[0]} as event"' if there else '"to_json(struct(*)) as event"']
-    if "routing_key" in fields:
+    key = given.get("routing_key") or given.get("key")
+    if key == "routing_key":
         chosen.append('"routing_key"')
-    elif "key" in fields:
-        text = isinstance(fields["key"], StringType)
-        chosen.append('"key as routing_key"' if text else '"cast(key as string) as routing_key"')
+    elif key is not None:
+        text = isinstance(fields[key], StringType)
+        chosen.append(f'"{key} as routing_key"' if text else f'"cast({key} as string) as routing_key"')
     return f"selectExpr({', '.join(chosen)})"
 
 

@@ -46,7 +46,8 @@ def shown(call: Callable[[], object]) -> list[str]:
         (
             TruncatedData("s/t", 0, 5, 9),
             "Stream s/t, segment 0.0: the data between offsets 5 and 9 has been truncated and cannot be read any more. "
-            "Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start from a later cut.",
+            "Set option 'fail_on_data_loss' to false to continue at the head of the stream, or start from a later cut "
+            "(a streaming query with a new checkpoint).",
         ),
         (StorageError("the disk is full"), "the disk is full"),
     ],

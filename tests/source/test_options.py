@@ -393,6 +393,15 @@ def test_all_that_is_missing_is_named_at_once() -> None:
         assert str(caught.value) == f"{expected}: give them, as in .option('scope', '…')"
 
 
+def test_a_stream_that_is_named_as_on_the_command_line_is_told_apart() -> None:
+    advice = "set option 'scope' to 'shop' and option 'stream' to 'orders', instead of both in one"
+    with pytest.raises(ValueError, match=f"^Missing required option 'scope': {advice}$"):
+        SourceOptions.parse({"stream": "shop/orders", "controller": "/data"}, {})
+    for other in ("shop/", "a/b/c", "my_scope/orders"):  # which are no scope and stream
+        with pytest.raises(ValueError, match="^Missing required option 'scope': give it, as in"):
+            SourceOptions.parse({"stream": other, "controller": "/data"}, {})
+
+
 def test_what_was_given_in_the_place_of_a_required_option_is_told(caplog: pytest.LogCaptureFixture) -> None:
     for missing, slip in (("stream", "strem"), ("scope", "scop"), ("stream", "streamname")):
         with pytest.raises(

@@ -236,6 +236,7 @@ def test_columns_that_would_not_be_written(stream: Stream, url: str) -> None:
         "routing_key only, or set option 'ignore_extra_columns' to true."
     )
     assert refusal(url, "event binary, key binary").startswith("Column 'key' would be dropped")
+    assert refusal(url, "event binary, Routing_Key string").endswith("Rename it to 'routing_key'.")
     BatchWriter(options(url, ignore_extra_columns=True), columns("event string, id long"))
 
 
@@ -254,6 +255,8 @@ def test_rows_of_a_stream_are_copied_without_where_they_lay(stream: Stream, url:
         ("key string, value string, offset long", 'selectExpr("value as event", "key as routing_key")'),
         ("id long, ts timestamp", 'selectExpr("to_json(struct(*)) as event")'),
         ("value long, routing_key string", 'selectExpr("to_json(struct(*)) as event", "routing_key")'),
+        ("EVENT string, Routing_Key string", 'selectExpr("EVENT as event", "Routing_Key as routing_key")'),
+        ("Value string, KEY integer", 'selectExpr("Value as event", "cast(KEY as string) as routing_key")'),
     ],
 )
 def test_without_a_column_event_the_columns_are_told_and_what_to_select(

@@ -228,11 +228,12 @@ def test_a_large_event_by_reference_has_null_fields_and_a_pointer(stream: Stream
 def test_a_null_where_the_schema_forbids_it_is_an_error(stream: Stream) -> None:
     put_small(stream, b'{"id":1}', b"{}")
     schema = t.StructType().add("id", "long", nullable=False)
-    with pytest.raises(MalformedEvent, match=r"offset 16: .* field 'id' is null, which the schema of the read"):
-        read(stream, schema)
+    for on_malformed in ("fail", "null"):  # which does not allow a null either
+        with pytest.raises(MalformedEvent, match=r"offset 16: .* field 'id' is null, which .*\. Leave NOT NULL out"):
+            read(stream, schema, on_malformed=on_malformed)
     nested = t.StructType().add("a", t.ArrayType(t.LongType(), containsNull=False))
     put_small(stream, b'{"id":1,"a":[null]}')
-    with pytest.raises(MalformedEvent, match=r"offset 26: .* field 'a\[\]' is null, which the schema of the read"):
+    with pytest.raises(MalformedEvent, match=r"offset 26: .* field 'a\[\]' is null, which .*\. Leave NOT NULL out"):
         read(stream, nested)
 
 

@@ -108,7 +108,7 @@ class EventColumns:
             try:
                 columns |= zip(self._values, self._decode(payloads), strict=True)
             except MalformedValue as malformed:
-                raise self._malformed(events, first + malformed.row, malformed.reason) from None
+                raise self._malformed(events, first + malformed.row, malformed) from None
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
     def _scope(self, events: Events, first: int, last: int) -> pa.Array:
@@ -175,10 +175,11 @@ class EventColumns:
             text_scalar(f"{segment}:"), offsets, text_scalar("-"), lengths, text_scalar("")
         )
 
-    def _malformed(self, events: Events, row: int, reason: str) -> MalformedEvent:
+    def _malformed(self, events: Events, row: int, malformed: MalformedValue) -> MalformedEvent:
         options = self._options
         stream, segment = f"{options.scope}/{options.stream}", segment_label(events.segment_id)
-        return MalformedEvent(stream, segment, events.offset + int(events.starts[row]), reason)
+        offset = events.offset + int(events.starts[row])
+        return MalformedEvent(stream, segment, offset, malformed.reason, malformed.forbidden_null)
 
     def _too_large(self, events: Events, row: int) -> ValueError:
         options, size = self._options, int(events.lengths[row])

@@ -15,12 +15,15 @@ OnMalformed = Literal["fail", "null"]
 
 
 class MalformedValue(ValueError):
-    """An event that is no value of the schema. row: its number in the decoded column. reason: a clause."""
+    """An event that is no value of the schema. row: its number in the decoded column. reason: a clause. forbidden_null:
+    whether the schema alone is in the way, which forbids a null, so that the event is no value with null fields either.
+    """
 
-    def __init__(self, row: int, reason: str) -> None:
+    def __init__(self, row: int, reason: str, forbidden_null: bool = False) -> None:
         super().__init__(f"the event in row {row} is malformed: {reason}")
         self.row = row
         self.reason = reason
+        self.forbidden_null = forbidden_null
 
 
 class UnencodableValue(ValueError):

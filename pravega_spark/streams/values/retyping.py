@@ -20,7 +20,7 @@ def retyped(column: pa.Array, field: pa.Field, path: str) -> pa.Array:
     """
     if not field.nullable and column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise MalformedValue(row, _forbidden(path))
+        raise _forbidden(row, path)
     kind = field.type
     if column.type.equals(kind):
         return column
@@ -51,7 +51,7 @@ def _member(column: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if not field.nullable and child.null_count:
         missing = pc.and_(pc.is_null(child), pc.is_valid(column))
         if pc.any(missing).as_py():
-            raise MalformedValue(pc.index(missing, True).as_py(), _forbidden(path))
+            raise _forbidden(pc.index(missing, True).as_py(), path)
     return retyped(child, field.with_nullable(True), path)
 
 
@@ -63,8 +63,10 @@ def _in_lists(column: pa.Array, values: pa.Array, field: pa.Field, path: str) ->
     try:
         return retyped(values.slice(0, ends[-1]), field, f"{path}[]")
     except MalformedValue as error:
-        raise MalformedValue(int(np.searchsorted(ends, error.row, "right")) - 1, error.reason) from None
+        row = int(np.searchsorted(ends, error.row, "right")) - 1
+        raise MalformedValue(row, error.reason, error.forbidden_null) from None
 
 
-def _forbidden(path: str) -> str:
-    return f"field {path!r} is null, which the schema of the read forbids (NOT NULL)"
+def _forbidden(row: int, path: str) -> MalformedValue:
+    reason = f"field {path!r} is null, which the schema of the read forbids (NOT NULL)"
+    return MalformedValue(row, reason, forbidden_null=True)
