@@ -357,7 +357,7 @@ def _of_read(columns: Collection[str]) -> Collection[str]:
 
 def _selection(fields: Mapping[str, DataType]) -> str:
     """An example of how to select the event from these columns, and the routing key if there is a column for it."""
-    given = {name.lower(): name for name in fields}  # Spark's names are the same in any case, a stream's columns are not
+    given = {name.lower(): name for name in fields}  # to Spark the case of a name makes no difference
     there = [given[name] for name in ("event", *_PAYLOADS) if name in given]
     there = [name for name in there if isinstance(fields[name], StringType | BinaryType)]
     chosen = [f'"{there[0]} as event"' if there else '"to_json(struct(*)) as event"']

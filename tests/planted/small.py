@@ -151,6 +151,6 @@ BREAKAGES = [
         file="pravega_spark/client/manager.py",
         old="        self._writers = weakref.WeakSet()\n",
         new="        self._writers = set()  # type: ignore[assignment]\n",
-        tests=["tests/client/test_memory.py"],
+        tests=["tests/client/test_memory.py", "-m", "long"],
     ),
 ]

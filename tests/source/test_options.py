@@ -398,7 +398,7 @@ def test_a_stream_that_is_named_as_on_the_command_line_is_told_apart() -> None:
     with pytest.raises(ValueError, match=f"^Missing required option 'scope': {advice}$"):
         SourceOptions.parse({"stream": "shop/orders", "controller": "/data"}, {})
     for other in ("shop/", "a/b/c", "my_scope/orders"):  # which are no scope and stream
-        with pytest.raises(ValueError, match="^Missing required option 'scope': give it, as in"):
+        with pytest.raises(ValueError, match=r"^Missing required option 'scope': give it, as in"):
             SourceOptions.parse({"stream": other, "controller": "/data"}, {})
 
 
