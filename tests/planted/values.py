@@ -45,7 +45,7 @@ BREAKAGES = [
     Breakage(
         name="a-null-has-the-row-of-its-item",
         file=RETYPING,
-        old="""raise MalformedValue(int(np.searchsorted(ends, error.row, "right")) - 1, error.reason) from None""",
+        old="raise MalformedValue(row, error.reason, error.forbidden_null) from None",
         new="raise",
         tests=["tests/streams/test_retyping.py"],
     ),

@@ -38,9 +38,9 @@ def test_what_a_frame_shows_about_an_address_before_it(found: Frame, shown: bool
     assert bool(found.shows(10)) is shown
 
 
-def logged(count: int, remote: bool = True, **settings: float) -> tuple[Simulation, Container, Container]:
+def logged(count: int, remote: bool = True) -> tuple[Simulation, Container, Container]:
     """A root with a segment, to which two processes have appended in turn, `count` times in all."""
-    simulation = Simulation(**settings)
+    simulation = Simulation()
     simulation.store.remote = remote
     one = simulation.open()
     one.create_segment("s")
