@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from chunkstore import Store
 from chunkstore.testing.counting import CountingStore
+from chunkstore.wrapping import Request, Result, WrappingStore
 from engine.containers.container import Container
 from engine.errors import FrameMissing
 from engine.logs.frames import Frame, Kind, Position
-from engine.logs.log import frame_path, frames_folder
+from engine.logs.log import address_of, frame_path, frames_folder
 from engine.settings import MAX_FLIGHTS
 from tests.support.simulation import Simulation
 
@@ -121,6 +125,39 @@ def test_frames_that_a_checkpoint_covers_meanwhile_are_not_missing() -> None:
     simulation.advance(400)
     one.append("s", b"mine")
     assert one.refresh() == other.refresh()
+
+
+class Stopped(WrappingStore):
+    """The storage of a process that is stopped before it first lists the frames. meanwhile: what others do."""
+
+    def __init__(self, inner: Store, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        meanwhile = self._meanwhile
+        if request.verb == "list" and request.paths[0] == FRAMES and meanwhile is not None:
+            self._meanwhile = None
+            meanwhile()
+        return call()
+
+
+def test_frames_that_are_truncated_before_it_looks_behind_the_end_are_not_missing() -> None:
+    simulation, one, other = logged(4)
+
+    def meanwhile() -> None:
+        for number in range(40):
+            (one, other)[number % 2].append("s", b"%03d" % number)
+        other.flush()  # or the frames are kept
+        other.checkpoint()
+        simulation.advance(700)
+        for number in range(20):
+            (one, other)[number % 2].append("s", b"%03d" % number)
+        assert other.truncate_log()
+        assert address_of(simulation.store.list(FRAMES)[0].path) > 40
+
+    late = simulation.open(through=Stopped(simulation.store, meanwhile))
+    assert late.refresh() == other.refresh()
 
 
 @pytest.mark.parametrize("remote", [True, False])
