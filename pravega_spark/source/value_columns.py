@@ -95,7 +95,8 @@ def schema_with_values(options: SourceOptions, columns: Mapping[str, str]) -> sp
         raise ValueError(
             f"Option 'value_format' is {options.value_format}, but the schema of the values is not known: give one of "
             "their columns, as in spark.read.schema('id bigint, name string'), set option 'value_schema', or keep the "
-            "schema with the stream (pravega-spark stream update --value-format)."
+            f"schema with the stream (pravega-spark stream update SCOPE/STREAM --value-format {options.value_format} "
+            "--value-schema SCHEMA)."
         )
     fields = ValueColumns.of(format).schema
     values = [spark.StructField(field.name, spark_type(field.type)) for field in fields]

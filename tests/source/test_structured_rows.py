@@ -177,7 +177,8 @@ def test_without_a_field_no_event_is_decoded(stream: Stream) -> None:
 
 
 def test_a_read_without_any_schema_is_refused(stream: Stream) -> None:
-    with pytest.raises(ValueError, match="the schema of the values is not known: give one of their columns"):
+    command = "stream update SCOPE/STREAM --value-format json --value-schema SCHEMA"
+    with pytest.raises(ValueError, match=f"schema of the values is not known: give one of their columns.*{command}"):
         source(stream).schema()
 
 
