@@ -102,7 +102,7 @@ def run(plan: Plan | None) -> tuple[Simulation, int, int, bool]:
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(5, id="every fifth"), pytest.param(1, id="all", marks=[pytest.mark.long])]
+    "step", [pytest.param(4, id="every fourth"), pytest.param(1, id="all", marks=[pytest.mark.long])]
 )
 @pytest.mark.parametrize("kind", ["crash before", "crash after", "failure before", "failure after"])
 def test_a_write_that_is_interrupted_is_made_or_not(kind: str, step: int) -> None:
