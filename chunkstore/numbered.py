@@ -12,6 +12,7 @@ from chunkstore.port import ObjectInfo, Store
 
 _NAME = re.compile("[0-9]{20}")
 _FAR = 1 << 16
+"""How far behind a number others are looked for where nothing is listed."""
 
 
 def number_of(path: str, folder: str) -> int | None:
@@ -20,7 +21,7 @@ def number_of(path: str, folder: str) -> int | None:
     return int(name) if path.startswith(folder) and _NAME.fullmatch(name) else None
 
 
-def behind(store: Store, folder: str, number: int, count: int) -> list[int]:
+def numbers_behind(store: Store, folder: str, number: int, count: int) -> list[int]:
     """Numbers behind one, where objects may be.
 
     In a bucket those of the first objects, twice `count` at most, by a listing. A folder can only be listed whole, so

@@ -135,3 +135,9 @@ class Settings:
     signing_key_file: FilePath = ""
     """The path, on each host, of a file with the key of a signed root, in hexadecimal (W20). A root that is created
     with a key is signed. Otherwise the key in the environment variable PRAVEGA_SIGNING_KEY counts."""
+
+    def __post_init__(self) -> None:
+        """Refuse more frames in flight than other processes reckon with: they would take a gap for a lost frame (W21),
+        and not open the log. Raises ValueError."""
+        if not 1 <= self.flights <= MAX_FLIGHTS:
+            raise ValueError(f"setting 'flights' is {self.flights}: give a number from 1 to {MAX_FLIGHTS}")

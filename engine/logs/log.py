@@ -30,7 +30,7 @@ from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError,
 from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import Natural, reader, unpack, validator
 from chunkstore.metrics import default_metrics
-from chunkstore.numbered import behind, list_numbered
+from chunkstore.numbered import list_numbered, numbers_behind
 from chunkstore.paths import generation_folder
 from chunkstore.port import Parts, length_of
 from engine.errors import (
@@ -489,7 +489,7 @@ class Log:
 
     def _shown_behind(self, address: int) -> str:
         """What shows that there was a frame at an address without an object; "" if nothing is found."""
-        addresses = self._patiently(lambda: behind(self.store, self._folder, address, MAX_FLIGHTS))
+        addresses = self._patiently(lambda: numbers_behind(self.store, self._folder, address, MAX_FLIGHTS))
         for each, prefix in zip(addresses, self._prefixes_at(addresses), strict=True):
             frame = self._parse(each, prefix) if prefix is not None else None
             if isinstance(frame, Frame) and (shown := frame.shows(address)):
@@ -542,7 +542,7 @@ class Log:
         try:
             return frames.read_beginnings(self.store, paths, addresses, FOLLOW_BYTES)
         except StorageUnavailable:
-            return self._patiently(lambda: frames.read_beginnings(self.store, paths[:1], addresses, FOLLOW_BYTES))
+            return self._patiently(lambda: frames.read_beginnings(self.store, paths[:1], addresses[:1], FOLLOW_BYTES))
 
     def _prefixes_at(self, addresses: Sequence[int]) -> list[bytes | FrameForged | None]:
         """Header and metadata of the frames at these addresses, by one request, or by one for each if that is too

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from engine.containers.container import Container
 from engine.errors import FrameMissing
 from engine.logs.frames import Frame, Kind, Position
 from engine.logs.log import address_of, frame_path, frames_folder
-from engine.settings import MAX_FLIGHTS
+from engine.settings import MAX_FLIGHTS, Settings
 from tests.support.simulation import Simulation
 
 FRAMES = frames_folder(0)
@@ -85,9 +86,9 @@ def test_frames_that_were_in_flight_when_their_writer_died_are_no_proof(lost: in
     address = one.head.address + 1
     for number in range(MAX_FLIGHTS):
         one.append("s", b"%d" % number)
-    lose(simulation, address)
+    lose(simulation, address + lost)
     late = simulation.open()
-    assert late.head.address == address - 1
+    assert late.head.address == address + lost - 1
     late.append("s", b"on")
     assert simulation.open().state == late.state
 
@@ -100,6 +101,15 @@ def test_a_frame_too_many_of_one_writer_is_a_proof() -> None:
     lose(simulation, address)
     with pytest.raises(FrameMissing, match="further behind it than a writer has in flight"):
         simulation.open()
+
+
+@pytest.mark.parametrize("flights", [0, MAX_FLIGHTS + 1])
+def test_no_process_has_more_in_flight_than_others_reckon_with(flights: int) -> None:
+    with pytest.raises(ValueError, match=f"setting 'flights' is {flights}: give a number from 1 to {MAX_FLIGHTS}"):
+        Settings(flights=flights)
+    with pytest.raises(ValueError, match="setting 'flights'"):
+        replace(Settings(), flights=flights)
+    assert Settings(flights=MAX_FLIGHTS).flights == MAX_FLIGHTS
 
 
 def test_who_slept_looks_behind_the_end_before_it_writes() -> None:
