@@ -1,8 +1,9 @@
 """A streaming query from stream to stream in fast motion: what Spark calls, in processes that come and go as there.
 
-A process is a way of its own to one simulated storage, which ends with it, and a root that it opens. What is pickled
-for another process names that one's root. The clocks of all of them and of the storage go on by some seconds from batch
-to batch. Nothing else is made up: log, flushes, upkeep, retention and garbage are as they are.
+A process is a way of its own to one simulated bucket (requests are paid for there), which ends with it, and a root that
+it opens. What is pickled for another process names that one's root. The clocks of all of them and of the storage go on
+by some seconds from batch to batch. Nothing else is made up: log, flushes, upkeep, retention and garbage are as they
+are.
 
     query       plans the reads of all batches; is started again from its checkpoint now and then, and repeats a batch
     planner     plans the write of a batch, and is kept for some batches, as the pool of Spark keeps it
@@ -135,7 +136,7 @@ class FastMotion:
         self._restart_every, self._maintain_every = restart_every, maintain_every
         self._random = random.Random(0)
         self._begun, self._ahead = time.time(), 0.0
-        self.storage = SimulatedStore(now=self._begun)
+        self.storage = SimulatedStore(now=self._begun, remote=True)
         self.requests = CountingStore(self.storage)
         self._ways: dict[str, Store] = {}
         self._patch(patch)
