@@ -26,6 +26,9 @@ SETTINGS = "timeout=20s, flush_seconds=30s, flush_bytes=8MiB, cache_bytes=16MiB"
 SPARED = ("checker", "operators")
 """Actors to which nothing happens: they watch, and kill commands themselves."""
 
+LASTING = ("plain-2", "follower", "reader-3")
+"""Actors that are not killed before the end, so that their memory is seen for the whole run."""
+
 Actors = dict[str, tuple[str, str, dict[str, Any]]]
 
 
@@ -80,7 +83,7 @@ class Run:
         seconds = chosen.minutes * 60
         targets = [name for name in actors if name not in SPARED]
         every = chosen.every or max(4.0, min(15.0, seconds / 12))
-        self.faults = faults.plan(chosen.seed, seconds, targets, GRACE, place.kinds, place.line_kinds, every)
+        self.faults = faults.plan(chosen.seed, seconds, targets, GRACE, place.kinds, place.line_kinds, every, LASTING)
 
     def _specification(self, name: str, role: str, more: dict[str, Any]) -> dict[str, Any]:
         common = {"root": self.place.root, "storage": self.place.options(name), "folder": str(self.folder)}

@@ -10,9 +10,12 @@ imported, which binds `time.time`.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib
 import json
 import logging
+import mmap
 import random
 import sys
 import threading
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 PAUSE = 0.5
 """Seconds between two tries."""
+
+MEMORY_EVERY = 60.0
+"""Seconds between two lines about the process's memory."""
 
 LATE = 3.0
 """Seconds without a processor that are worth a line in the log."""
@@ -56,6 +62,7 @@ class Actor:
         time.time = lambda: _real_time() + self.ahead
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._notice_pauses, daemon=True).start()
+        threading.Thread(target=self._note_memory, daemon=True).start()
 
     def _notice_pauses(self) -> None:
         """Log when the process was not run for some seconds: stopped, or on a machine that is too busy."""
@@ -65,6 +72,11 @@ class Actor:
             if now - before > PAUSE + LATE:
                 self.log("late", seconds=round(now - before, 1))
             before = now
+
+    def _note_memory(self) -> None:
+        """Log now and then what the memory is: Python's objects, or the heap below it."""
+        while not self.ended.wait(MEMORY_EVERY):
+            self.log("memory", **memory())
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -110,6 +122,31 @@ class Actor:
         frames = traceback.extract_tb(error.__traceback__)
         place = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-4:]]
         self.log("error", call=call, error=chain, reason=str(error)[:500], at=place)
+
+
+class _Heap(ctypes.Structure):
+    """What glibc's mallinfo2 returns: bytes, but for the counts."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def memory() -> dict[str, int]:
+    """What the process's memory is, in bytes: resident; of glibc's heap, used and free; mapped for large blocks. The
+    number of Python's objects, of its small blocks, and of threads."""
+    found = {"resident": int(Path("/proc/self/statm").read_text("ascii").split()[1]) * mmap.PAGESIZE}
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallinfo2"):
+        library.mallinfo2.restype = _Heap
+        heap = library.mallinfo2()
+        found |= {"heap_used": heap.uordblks, "heap_free": heap.fordblks, "mapped": heap.hblkhd}
+    counts = {"objects": len(gc.get_objects()), "blocks": sys.getallocatedblocks(), "threads": threading.active_count()}
+    return found | counts
 
 
 class _ToLog(logging.Handler):

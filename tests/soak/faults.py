@@ -49,8 +49,10 @@ def plan(
     kinds: Sequence[str],
     line_kinds: Sequence[str],
     every: float,
+    lasting: Sequence[str] = (),
 ) -> list[Fault]:
-    """The faults of a run. kinds: of the storage of all; line_kinds: of the network of one process."""
+    """The faults of a run. kinds: of the storage of all; line_kinds: of the network of one process; lasting: targets
+    that are not killed."""
     chance = random.Random(seed)
     weighted = ["kill"] * 5 + ["stop"] * 2 + ["pause"] * 2 + ["clock"] * 2 + ["storage"] * 2 * bool(kinds)
     weighted += list(line_kinds) * 2
@@ -73,6 +75,8 @@ def plan(
             value = chance.choice(CLOCKS)
         if kind == "storage":
             kind, value = chance.choice(list(kinds)), chance.choice(LEFT)
+        if kind == "kill" and target in lasting:
+            continue
         if free[target] <= at and at + lasts < seconds:
             free[target] = at + lasts + 2
             faults.append(Fault(round(at, 1), kind, target, round(lasts, 1), value))

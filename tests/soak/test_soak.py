@@ -101,6 +101,9 @@ def test_the_plan_is_the_seeds() -> None:
 
     assert planned(1) == planned(1) != planned(2)
     assert {line.split()[2] for line in planned(1)} >= {"kill", "stop", "full", "reset"}
+    lasting = faults.plan(1, 600, ["a", "b"], 20, ["full"], ["reset"], 5, ["a"])
+    assert {fault.target for fault in lasting if fault.kind == "kill"} == {"b"}
+    assert {fault.kind for fault in lasting if fault.target == "a"} >= {"stop", "reset"}
 
 
 @pytest.fixture
