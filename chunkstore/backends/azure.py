@@ -28,6 +28,7 @@ class AzureStore(SingleDeletes):
 
     scheme = "abfs"
     package = "adlfs"
+    extra = "azure"
     rights = Rights(
         read="the data action blobs/read (r in a SAS)",
         list="the data action blobs/read (l in a SAS)",

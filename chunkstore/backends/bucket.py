@@ -123,6 +123,7 @@ class BucketStore(Store):
     dated = True
     scheme: ClassVar[str]
     package: ClassVar[str]
+    extra: ClassVar[str]
     """What has to be installed."""
 
     rights: ClassVar[Rights]
@@ -319,7 +320,8 @@ class BucketStore(Store):
             return self._make_filesystem(options)
         except ImportError:
             raise StorageRefused(
-                f"{self.root}: {self.scheme}:// needs the package {self.package}: pip install {self.package}"
+                f"{self.root}: {self.scheme}:// needs the package {self.package}: "
+                f"pip install 'pravega-spark[{self.extra}]'"
             ) from None
 
     def _failed(self, error: Exception) -> Failed:

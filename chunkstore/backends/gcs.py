@@ -31,6 +31,7 @@ class GcsStore(SingleDeletes):
 
     scheme = "gs"
     package = "gcsfs"
+    extra = "gcs"
     rights = Rights(
         read="storage.objects.get, and storage.objects.list to learn that there is no such object",
         list="storage.objects.list",

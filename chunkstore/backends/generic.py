@@ -327,11 +327,21 @@ class GenericStore(Store):
         try:
             fs = self._class(**{**self._from_url, **self._options, "skip_instance_cache": True})
         except Exception as error:
-            failure = error
+            failure = self._cannot_open(error)
         else:
             fs.dircache.use_listings_cache = False  # as an option, not all of them take it
             return fs
-        raise self._error(failure, "")
+        raise failure
+
+    def _cannot_open(self, failure: Exception) -> StorageError:
+        """What a store says of a filesystem that cannot be made. The texts of errors stay here, as in `_error`."""
+        known = self._error(failure, "")
+        if type(known) is not StorageError:
+            return known
+        return StorageError(
+            f"{self.root}: {self._protocol}:// cannot be opened ({type(failure).__name__}): check the root's host and "
+            f"the storage options. fsspec.filesystem({self._protocol!r}, …) with them, by itself, tells why"
+        )
 
     def _error(self, failure: Exception, path: str) -> StorageError:
         """What a store says of an exception; its text stays here, for it may hold credentials."""

@@ -54,6 +54,7 @@ class S3Store(BucketStore):
 
     scheme = "s3"
     package = "s3fs"
+    extra = "s3"
     rights = Rights(
         read="s3:GetObject, and s3:ListBucket to learn that there is no such object",
         list="s3:ListBucket",

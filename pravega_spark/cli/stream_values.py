@@ -97,8 +97,8 @@ def segment_row(segment: StreamSegmentRecord) -> dict[str, Any]:
 SEGMENT_COLUMNS: Headings = {
     "segment": "segment",
     "id": id_column("id"),
-    "low": Column("above key", "{:.6g}".format),
-    "high": Column("up to key", "{:.6g}".format),
+    "low": Column("above hash", "{:.6g}".format),
+    "high": Column("up to hash", "{:.6g}".format),
     "tail": "tail",
     "name": Column("name", wide=True),
 }

@@ -34,7 +34,7 @@ def _truncated(stream: Stream, step: str, found: Truncation, dry_run: bool) -> J
 
 def scale(stream: Stream, dry_run: bool) -> JobOutcome:
     """Apply the stream's scaling policy."""
-    found = scaling.planned(stream) if dry_run else scaling.scale(stream)
+    found = (scaling.planned if dry_run else scaling.scale)(stream, refresh=False)
     if found is None:
         return JobOutcome(stream.scope, stream.name, SCALING, detail=_too_young(scaling.too_young(stream)))
     sealed = ", ".join(map(segment_label, found.sealed))
@@ -69,9 +69,10 @@ def expire(stream: Stream, dry_run: bool) -> JobOutcome:
     """Abort transactions whose lease has expired."""
     if dry_run:
         now = int(stream.container.storage_clock.reported() * 1000)
-        found = [one for one, record in transactions.transactions(stream) if record.expired(now)]
+        known = transactions.transactions(stream, refresh=False)
+        found = [one for one, record in known if record.expired(now)]
     else:
-        found = transactions.expire(stream)
+        found = transactions.expire(stream, refresh=False)
     detail = f"{_did('abort', dry_run)}: {', '.join(str(one.id) for one in found)}" if found else ""
     return JobOutcome(stream.scope, stream.name, "transactions", bool(found), 0, detail)
 

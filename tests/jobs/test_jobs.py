@@ -332,3 +332,34 @@ def test_what_is_done_for_many_streams_leaves_together() -> None:
     assert all(one.detail.startswith("recorded") for one in done)
     assert store.count("put_if_absent") < count / 2
     root.close()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_streams_of_which_nothing_is_due_cost_no_request(dry_run: bool) -> None:
+    """However many streams there are: each container is looked at once. One stream is young, one scaled by hand."""
+    simulated = SimulatedStore(0)
+    simulated.now = time.time()
+    store = CountingStore(simulated)
+    root = Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False))
+    catalog = Catalog(root)
+    catalog.create_scope("s")
+    policies = [
+        None,
+        StreamScalingPolicy.auto_scaling_policy_by_event_rate(1, 2, 1),
+        StreamScalingPolicy.fixed_scaling_policy(2),
+    ]
+
+    def requests() -> int:
+        store.reset()
+        assert failures(list(maintain.maintain(root, dry_run=dry_run))) == []
+        return store.count("read") + store.count("read_ranges") + store.count("list") + store.count("put_if_absent")
+
+    found = []
+    for number in range(60):
+        catalog.create_stream("s", f"stream-{number:03}", policies[number % 3])
+        if number in (2, 59):
+            root.container(0).flush()
+            requests()
+            found.append(requests())
+    assert found[0] == found[1]
+    root.close()

@@ -134,15 +134,24 @@ def _age(epoch: EpochRecord, now: int) -> float:
     return 1000 * age(epoch.created / 1000, now / 1000, math.inf)
 
 
-def planned(stream: Stream, now: int | None = None) -> Scaling | None:
-    """The due step of a stream, at `now` (ms since the epoch). Raises StreamNotFound, StorageError."""
+def planned(stream: Stream, now: int | None = None, *, refresh: bool = True) -> Scaling | None:
+    """The due step of a stream, at `now` (ms since the epoch). refresh: False to decide by the state known to this
+    process whether the policy may require one, without a request unless it may. Raises StreamNotFound, StorageError."""
     clock = stream.container.storage_clock
+    if not refresh and _is_idle(stream, int(clock.known() * 1000) if now is None else now):
+        return None
     moment = int(clock.agreed("the stream is not scaled") * 1000) if now is None else now
-    record = stream.snapshot().record
-    if record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN:
+    stream.snapshot()
+    if _is_idle(stream, moment):
         return None
     most = stream.root.config.max_segments
-    return stream.query(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment), most))
+    return stream.query(lambda snapshot: decide(snapshot.record.scaling, loads(snapshot, moment), most), refresh=False)
+
+
+def _is_idle(stream: Stream, moment: int) -> bool:
+    """Whether no load would scale the stream at a moment, as this process knows it."""
+    record = stream.snapshot(refresh=False).record
+    return record.sealed or record.scaling.kind == "fixed" or _age(record.current, moment) <= COOL_DOWN
 
 
 class Overload(NamedTuple):
@@ -172,7 +181,7 @@ def too_young(stream: Stream, now: int | None = None) -> TooYoung | None:
     moment = int(stream.container.storage_clock.reported() * 1000) if now is None else now
     if _age(epoch, moment) > COOL_DOWN:
         return None
-    found = stream.query(lambda snapshot: loads(snapshot, moment))
+    found = stream.query(lambda snapshot: loads(snapshot, moment), refresh=False)
     overloaded = tuple(one for load in found if (one := _overload(policy, load)) is not None)
     return TooYoung(policy, overloaded, epoch.created + COOL_DOWN) if overloaded else None
 
@@ -185,10 +194,11 @@ def _overload(policy: ScalingPolicy, load: Load) -> Overload | None:
     return None
 
 
-def scale(stream: Stream, now: int | None = None) -> Scaling | None:
-    """Scale a stream if its policy and its loads require it. Returns the step. Raises StreamNotFound, StorageError."""
-    epoch = stream.snapshot().record.current.epoch
-    found = planned(stream, now)
+def scale(stream: Stream, now: int | None = None, *, refresh: bool = True) -> Scaling | None:
+    """Scale a stream if its policy and its loads require it. Returns the step. refresh: as `planned`. Raises
+    StreamNotFound, StorageError."""
+    epoch = stream.snapshot(refresh=refresh).record.current.epoch
+    found = planned(stream, now, refresh=refresh)
     if found is None:
         return None
     try:

@@ -363,10 +363,12 @@ def begin(stream: WritableStream, lease: float = LEASE) -> tuple[Transaction, Tr
             return transaction, record
 
 
-def transactions(stream: WritableStream) -> Iterator[tuple[Transaction, TransactionRecord]]:
-    """All transactions of a stream that have a record, in order of their ids."""
+def transactions(stream: WritableStream, *, refresh: bool = True) -> Iterator[tuple[Transaction, TransactionRecord]]:
+    """All transactions of a stream that have a record, in order of their ids. refresh: False for those that are known
+    here."""
     container = stream.container
-    container.refresh()
+    if refresh:
+        container.refresh()
     for key, record in _readable(container.scan_entries(TRANSACTIONS, f"{stream.key}/")):
         yield Transaction(stream, transaction_of(key)[2]), record
 
@@ -422,13 +424,16 @@ def open_transactions(container: ReadableContainer, prefix: str = "") -> Iterato
             yield each._replace(size=sum(segment.length for segment in segments if segment is not None))
 
 
-def expire(stream: WritableStream, now: int | None = None) -> list[Transaction]:
+def expire(stream: WritableStream, now: int | None = None, *, refresh: bool = True) -> list[Transaction]:
     """Abort transactions with an expired lease, and delete records of those that ended long ago. Returns the
     aborted.
 
-    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's differs). A transaction
-    that is pinged or committed meanwhile is not aborted. Raises OutcomeUnknown: the call can be repeated.
+    now: ms since the epoch, by default the storage's time (W13: ClocksDisagree if the host's differs). refresh: False
+    to send no request if this process knows of no transactions of the stream. A transaction that is pinged or committed
+    meanwhile is not aborted. Raises OutcomeUnknown: the call can be repeated.
     """
+    if not refresh and not any(transactions(stream, refresh=False)):
+        return []
     if now is None:
         now = int(stream.container.storage_clock.agreed("no transaction is aborted") * 1000)
     aborted = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -249,6 +250,17 @@ def test_a_bucket_that_does_not_exist(kind: Kind, place: tuple[str, dict[str, An
     ):
         with pytest.raises(StorageRefused, match=r"no-such-bucket.*bucket does not exist"):
             verb(*arguments)
+    store.close()
+
+
+def test_a_package_that_is_not_installed(
+    kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(*place)
+    for module in ("s3fs", "gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StorageRefused, match=r"needs the package \w+: pip install 'pravega-spark\[(s3|gcs|azure)\]'$"):
+        store.read("a")
     store.close()
 
 

@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from chunkstore import (
     Outcome,
     PutUnknown,
+    StorageError,
     StorageRefused,
     StorageUnavailable,
     Store,
@@ -143,7 +144,16 @@ class Fails(MemoryFileSystem):
             raise ConnectionResetError("secret")
 
 
-ALL = (Careful, Cut, Overwrites, ChecksThenWrites, ShowsParts, ReadOnly, Fails)
+class CannotOpen(MemoryFileSystem):
+    """As one without its native library."""
+
+    protocol = "cannotopen"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise OSError("no library, and a secret")
+
+
+ALL = (CannotOpen, Careful, Cut, Overwrites, ChecksThenWrites, ShowsParts, ReadOnly, Fails)
 for one in ALL:
     fsspec.register_implementation(one.protocol, one, clobber=True)
 
@@ -210,11 +220,12 @@ def test_lost_connections() -> None:
         ("nonsense://a", {}, "^unknown filesystem nonsense://; give a folder .*s3://.*, and install the package"),
         ("careful://user:secret@host/a", {}, "holds a user and a password"),
         ("sftp://user:secret@host/a", {}, "holds a user and a password"),
+        ("cannotopen://a", {}, r"cannotopen:// cannot be opened \(OSError\).* fsspec.filesystem\('cannotopen', …\)"),
     ],
 )
 def test_roots_that_are_none(url: str, options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(StorageRefused, match=reason) as raised:
-        open_store(url, options)
+    with pytest.raises(StorageError, match=reason) as raised:
+        open_store(url, options).read("a")
     assert "secret" not in str(raised.value)
 
 
