@@ -36,6 +36,22 @@ class Damaged(DeclaredError):
         return f"{fact}{'' if fact.endswith('.') else '.'} {self.remedy}" if fact else self.remedy
 
 
+def forget_frames(error: BaseException) -> None:
+    """Take the tracebacks from an exception that is not passed on, and from those that it names.
+
+    The frames of a failed request hold its body, its responses and the exception itself. Such a cycle stays until
+    Python's collector looks at old objects: an outage would fill the memory of a busy process with them.
+    """
+    found, seen = [error], set()
+    while found:
+        one = found.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            chained = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+            found += (each for each in chained if isinstance(each, BaseException))
+
+
 def fact_of(error: BaseException) -> str:
     """What is wrong, without what to do about it: for messages that say that themselves."""
     return Exception.__str__(error) if isinstance(error, Damaged) else str(error)

@@ -29,6 +29,7 @@ from chunkstore.errors import (
     StorageError,
     StorageRefused,
     StorageUnavailable,
+    forget_frames,
 )
 from chunkstore.port import ObjectInfo, Outcome, Parts, Range, Store, check_path, check_range, same_content
 
@@ -161,7 +162,11 @@ class BucketStore(Store):
         for path, start, end in ranges:
             check_range(path, start, end)
         bodies: list[bytes | None] = []
-        for wanted, body in zip(ranges, self._read_all(keys, ranges), strict=True):
+        found = self._read_all(keys, ranges)
+        for body in found:
+            if isinstance(body, BaseException):
+                forget_frames(body)
+        for wanted, body in zip(ranges, found, strict=True):
             if isinstance(body, Failed):
                 raise self._error(body, wanted.path, self.rights.read)
             if isinstance(body, BaseException):
@@ -229,6 +234,7 @@ class BucketStore(Store):
 
     def _settle(self, path: str, data: Parts, failed: Failed) -> Outcome:
         """Decide from the stored object whether a create of unknown outcome succeeded."""
+        forget_frames(failed)
         try:
             return Outcome.MINE if self.holds(path, data) else Outcome.ANOTHERS
         except StorageError:
@@ -325,6 +331,8 @@ class BucketStore(Store):
             ) from None
 
     def _failed(self, error: Exception) -> Failed:
+        """What is known of a failure. It is all that is kept of the exception."""
+        forget_frames(error)
         if isinstance(error, Failed):
             return error
         if isinstance(error, TypeError):  # names the unknown option
@@ -332,6 +340,7 @@ class BucketStore(Store):
         return self._failure(error)
 
     def _error(self, failed: Failed, path: str, right: str) -> StorageError:
+        forget_frames(failed)
         kind, remedy = failed.verdict(right)
         return kind(f"{self.root}: {path!r}: {remedy} ({failed.code})")
 

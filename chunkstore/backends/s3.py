@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from chunkstore.backends.bucket import BucketStore, Failed, Rights, answered, not_the_bucket
-from chunkstore.errors import StorageError, StorageRefused
+from chunkstore.errors import StorageError, StorageRefused, forget_frames
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, check_prefix, joined, length_of, token_of
 
 _BODY_TRIES = 3
@@ -232,6 +232,7 @@ def _filesystem_type() -> Any:
             client = await super().set_session(*arguments, **named)
             if client is not self._known:
                 client.meta.events.register_last("before-call.s3", _send_unasked)
+                client.meta.events.register_last("needs-retry.s3", _forget_attempt)
                 self._known = client
             return client
 
@@ -241,6 +242,12 @@ def _filesystem_type() -> Any:
 def _send_unasked(params: dict[str, Any], **_: object) -> None:
     """Without this, botocore waits for the server before each body, however small: a commit takes twice as long."""
     params["headers"].pop("Expect", None)
+
+
+def _forget_attempt(caught_exception: BaseException | None = None, **_: object) -> None:
+    """Keep nothing of an attempt after which botocore tries again (see `forget_frames`)."""
+    if caught_exception is not None:
+        forget_frames(caught_exception)
 
 
 def _keep_signed_headers_out_of_logs() -> None:

@@ -29,6 +29,7 @@ import msgpack
 from chunkstore import ObjectNotFound, Outcome, PutUnknown, Range, StorageError, StorageUnavailable, Store, stamps
 from chunkstore.boot_clock import boot_time
 from chunkstore.decoding import Natural, reader, unpack, validator
+from chunkstore.errors import forget_frames
 from chunkstore.metrics import default_metrics
 from chunkstore.numbered import list_numbered, numbers_behind
 from chunkstore.paths import generation_folder
@@ -158,6 +159,8 @@ class InlineExecutor:
         try:
             future.set_result(fn(*args))
         except Exception as error:
+            if isinstance(error, StorageError):
+                forget_frames(error)  # the caller's, which hold the future
             future.set_exception(error)
         return future
 
@@ -372,6 +375,7 @@ class Log:
         self.flights.clear()
         for flight in dropped:
             flight.future.exception()  # waits for it
+            flight.future = _UNSENT  # its error may be on the way to a caller, with frames that hold the flight
         return dropped
 
     def renew(self) -> list[Flight]:
@@ -398,21 +402,26 @@ class Log:
         """
         pause, deadline, unknown = 0.01, self._clock() + self._timeout, False
         while True:
-            try:
+            error = flight.future.exception()  # not raised: its traceback would hold this frame, and so the flight
+            if error is None:
                 put: Put = flight.future.result()
                 return put
-            except Exception as error:
-                declared = isinstance(error, StorageError)
-                unknown = unknown or not declared or isinstance(error, PutUnknown)
-                passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)
-                if not (passing or unknown):
-                    raise
-                if not passing or self._clock() >= deadline:
-                    raise OutcomeUnknown(
-                        f"{self._path(flight.position.address)}: the storage gave no answer that "
-                        f"settles it ({error if declared else repr(error)}); the operations in this frame may have "
-                        "been done or not"
-                    ) from error
+            if not isinstance(error, Exception):
+                raise error
+            declared = isinstance(error, StorageError)
+            unknown = unknown or not declared or isinstance(error, PutUnknown)
+            passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)
+            if not (passing or unknown):
+                try:
+                    raise error
+                finally:
+                    del error
+            if not passing or self._clock() >= deadline:
+                raise OutcomeUnknown(
+                    f"{self._path(flight.position.address)}: the storage gave no answer that "
+                    f"settles it ({error if declared else repr(error)}); the operations in this frame may have "
+                    "been done or not"
+                ) from error
             self._sleep(pause)
             pause = min(2 * pause, 1.0)
             self._start(flight)

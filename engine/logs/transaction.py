@@ -98,6 +98,11 @@ class CommitFuture(Future[Receipt]):
         return self._transaction.outcome
 
 
+_RAISED = BaseException()
+"""The outcome of a transaction whose waiting thread has got its error: the frames in that one's traceback hold the
+transaction, and a cycle would keep its payload until Python's collector comes by."""
+
+
 class Transaction:
     """A transaction on its way.
 
@@ -201,10 +206,16 @@ class Transaction:
             pass
         if self._chain:  # a thread that was taken out of it and not released would wait for ever
             self._wake_next()
-        assert self.outcome is not None
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        return self.outcome
+        outcome = self.outcome
+        assert outcome is not None
+        if not isinstance(outcome, BaseException):
+            return outcome
+        if self.future is None:
+            self.outcome = _RAISED
+        try:
+            raise outcome
+        finally:
+            del outcome
 
     def abandon(self) -> None:
         """The thread that was to call `result` does not wait any more, so it wakes no other one."""

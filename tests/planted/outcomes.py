@@ -237,9 +237,30 @@ BREAKAGES = [
     Breakage(
         name="failing-put-taken-for-no-put",
         file="engine/logs/log.py",
-        old="                passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)\n",
-        new="                passing = isinstance(error, PutUnknown | StorageUnavailable)\n",
+        old="            passing = not declared or isinstance(error, PutUnknown | StorageUnavailable)\n",
+        new="            passing = isinstance(error, PutUnknown | StorageUnavailable)\n",
         tests=[_OUTCOMES + "test_a_put_that_fails_for_no_declared_reason_is_settled"],
+    ),
+    Breakage(
+        name="failed-transaction-keeps-its-error",
+        file="engine/logs/transaction.py",
+        old="            self.outcome = _RAISED\n",
+        new="            pass\n",
+        tests=[_OUTCOMES + "test_a_failed_commit_leaves_nothing_to_the_collector"],
+    ),
+    Breakage(
+        name="failed-put-keeps-the-frames-of-its-caller",
+        file="engine/logs/log.py",
+        old="                forget_frames(error)  # the caller's, which hold the future\n",
+        new="                pass\n",
+        tests=[_OUTCOMES + "test_a_failed_commit_leaves_nothing_to_the_collector"],
+    ),
+    Breakage(
+        name="dropped-frame-keeps-its-error",
+        file="engine/logs/log.py",
+        old="            flight.future = _UNSENT  # its error",
+        new="            pass  # its error",
+        tests=[_OUTCOMES + "test_a_failed_commit_leaves_nothing_to_the_collector"],
     ),
     Breakage(
         name="log-sends-in-a-fork",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from chunkstore import (
 from chunkstore.backends import azure, gcs
 from chunkstore.testing.contracts import NOT_A_LISTING, body
 from tests.support.adapters import adapter_of
+from tests.support.cycles import left_by_failures
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.gcs_server import GcsServer
 from tests.support.wsgi_server import ServerFault, WsgiServer
@@ -253,15 +255,18 @@ def test_a_bucket_that_does_not_exist(kind: Kind, place: tuple[str, dict[str, An
     store.close()
 
 
-def test_a_package_that_is_not_installed(
-    kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(*place)
-    for module in ("s3fs", "gcsfs", "adlfs"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(StorageRefused, match=r"needs the package \w+: pip install 'pravega-spark\[(s3|gcs|azure)\]'$"):
-        store.read("a")
-    store.close()
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [("s3://b/x", "s3fs", "s3"), ("gs://b/x", "gcsfs", "gcs"), ("abfs://c@a.dfs.core.windows.net/x", "adlfs", "azure")],
+)
+def test_a_package_that_is_not_installed(url: str, package: str, extra: str) -> None:
+    program = (
+        f"import sys; from chunkstore import open_store\nsys.modules[{package!r}] = None\nopen_store({url!r}).read('a')"
+    )
+    failed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    said = failed.stderr.strip().splitlines()[-1]
+    assert said.startswith("chunkstore.errors.StorageRefused")
+    assert said.endswith(f"needs the package {package}: pip install 'pravega-spark[{extra}]'")
 
 
 def test_a_server_that_is_not_there(kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: Any) -> None:
@@ -274,6 +279,16 @@ def test_a_server_that_is_not_there(kind: Kind, place: tuple[str, dict[str, Any]
         store.put("a", b"")
     with pytest.raises(PutUnknown):
         store.put_if_absent("a", body())
+    store.close()
+
+
+def test_an_outage_leaves_nothing_to_the_collector(
+    kind: Kind, place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {name: value.replace(kind.server.endpoint, NOWHERE) for name, value in place[1].items()}
+    store = open_store(place[0], options)
+    monkeypatch.setattr(adapter_of(store), "first_pause", 0.001)
+    assert left_by_failures(store) == {}
     store.close()
 
 

@@ -27,6 +27,7 @@ from chunkstore.backends import s3
 from chunkstore.measured_store import MeasuredStore
 from chunkstore.testing.contracts import NOT_A_LISTING, body
 from tests.support.adapters import adapter_of
+from tests.support.cycles import left_by_failures
 from tests.support.s3_server import S3Server
 from tests.support.wsgi_server import ServerFault
 
@@ -415,6 +416,14 @@ def test_a_server_that_is_not_there(bucket: str, client: str) -> None:
         store.put("a", b"")
     with pytest.raises(PutUnknown):
         store.put_if_absent("a", body())
+
+
+def test_an_outage_leaves_nothing_to_the_collector(bucket: str, client: str) -> None:
+    there = {"endpoint_url": NOWHERE, "region_name": "us-east-1"}
+    options = {"key": "k", "secret": "s", "client_kwargs": there, "client": client}
+    store = open_store(bucket, {**options, "config_kwargs": {"retries": {"max_attempts": 1}}})  # one more, below us
+    assert left_by_failures(store) == {}
+    store.close()
 
 
 def test_closed_and_used_again(options: dict[str, Any], bucket: str) -> None:

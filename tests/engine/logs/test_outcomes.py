@@ -19,7 +19,7 @@ from unittest import mock
 import pytest
 
 import engine
-from chunkstore import ObjectNotFound, StorageUnavailable
+from chunkstore import ObjectNotFound, PutUnknown, StorageRefused, StorageUnavailable
 from chunkstore.errors import StorageFull
 from chunkstore.testing import CountingStore, FaultStore, LatencyStore, fail_at
 from chunkstore.testing.faults import Fault, When
@@ -31,6 +31,7 @@ from engine.errors import (
     BadOffset,
     ContainerOffline,
     DataCorruption,
+    EngineError,
     OutcomeUnknown,
     Rejected,
     SegmentExists,
@@ -56,6 +57,7 @@ from engine.state.operations import (
 from engine.storage.object_reads import Stores
 from tests.engine.logs.stepped import Stepped
 from tests.support import limits
+from tests.support.cycles import frames_left
 from tests.support.gated import GatedStore
 from tests.support.linearizability import Recorder, Refused, Response, check
 from tests.support.log_contracts import append as append_frames, open_log
@@ -934,3 +936,38 @@ def use(recorders: list[Recorder], draw: random.Random) -> None:
                     recorder.seal()
                 case _:
                     recorder.info()
+
+
+# --- what failures leave --------------------------------------------------------------------------------------------
+
+
+class Failing(WrappingStore):
+    """Fails each create with one error, while there is one."""
+
+    error: type[Exception] | None = None
+
+    def _carry_out(self, request: Request, call: Callable[[], Result]) -> Result:
+        if self.error is not None and request.verb == "put_if_absent":
+            raise self.error("what fails")
+        return call()
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.parametrize("error", [StorageUnavailable, StorageRefused, PutUnknown])
+def test_a_failed_commit_leaves_nothing_to_the_collector(error: type[Exception], in_background: bool) -> None:
+    """A frame in a cycle with its exception would hold what was to be written, which may be megabytes."""
+    simulation = Simulation(timeout=1.0)
+    store = Failing(simulation.store)
+    with ThreadPoolExecutor(1) as threads:
+        container = simulation.open(through=store, executor=threads if in_background else None)
+        container.create_segment("s")
+
+        def append() -> None:
+            store.error = error
+            container.append("s", b"x" * 1000)
+
+        assert frames_left(append) == 0
+        store.error = None
+        with suppress(EngineError):
+            container.refresh()
+        container.close()
