@@ -39,6 +39,8 @@ _DATES: ContextVar[list[float] | None] = ContextVar("dates", default=None)
 """The dates of the answers to a request that is under way on an event loop."""
 
 _DELETES = 64  # requests at once
+_READS = 128
+"""Requests at once: more wait for a connection, and each that waits there has dozens of objects."""
 
 
 class Failed(Exception):
@@ -216,18 +218,22 @@ class BucketStore(Store):
         """For each range its bytes, None if there is no such object, or what went wrong; all at once."""
 
         async def read_all(fs: Any) -> Sequence[bytes | BaseException | None]:
-            requests = (self._read_one(fs, key, start, end) for key, (_, start, end) in zip(keys, ranges, strict=True))
+            slots = asyncio.Semaphore(_READS)
+            requests = (
+                self._read_one(fs, key, start, end, slots) for key, (_, start, end) in zip(keys, ranges, strict=True)
+            )
             return await asyncio.gather(*requests, return_exceptions=True)
 
         return self._run(read_all, f"{len(ranges)} ranges", self.rights.read)
 
-    async def _read_one(self, fs: Any, key: str, start: int, end: int | None) -> bytes | None:
+    async def _read_one(self, fs: Any, key: str, start: int, end: int | None, slots: asyncio.Semaphore) -> bytes | None:
         """The bytes, or None if there is no such object; raises Failed."""
         try:
-            if start == end:  # each server takes an empty range for something else
-                await self._head(fs, key)
-                return b""
-            return await self._get(fs, key, start, end)
+            async with slots:
+                if start == end:  # each server takes an empty range for something else
+                    await self._head(fs, key)
+                    return b""
+                return await self._get(fs, key, start, end)
         except Exception as error:
             failed = self._failed(error)
         return nothing_there(failed)
