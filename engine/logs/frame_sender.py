@@ -20,7 +20,7 @@ from engine.logs.long_term_storage import LongTermStorage
 from engine.logs.payload import Layout
 from engine.logs.submitter import Submitter
 from engine.logs.transaction import Transaction, payload_size
-from engine.logs.validation import ValidationResult, spans, validate
+from engine.logs.validation import ValidationResult, keys_together, spans, validate
 from engine.state.changes.apply import apply
 from engine.state.operations import (
     Answer,
@@ -229,7 +229,8 @@ class FrameSender:
         replica, resolved = self._replica, []
         for transaction, error in unresolved:
             try:
-                transaction.looked_up |= self._storage.look_up(replica.optimistic, error.table, error.keys)
+                keys = keys_together(transaction, error, replica.optimistic)
+                transaction.looked_up |= self._storage.look_up(replica.optimistic, error.table, keys)
             except ObjectNotFound as gone:  # the state is out of date, and the object that it names was deleted
                 layout = replica.optimistic.tables[error.table].layout
                 if transaction.missing_table == layout:  # though the log has been read to its end since

@@ -8,6 +8,7 @@ frame. Nothing is sent and no caller is notified here: the frame sender acts on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from chunkstore.decoding import InvalidData, decoding
@@ -16,7 +17,15 @@ from engine.logs.payload import MAX_PAYLOAD, Layout
 from engine.logs.transaction import Transaction
 from engine.state.changes.apply import apply_operation
 from engine.state.changes.draft import StateDraft
-from engine.state.operations import ActivateSegment, Append, LoadAttributes, LoggedTransaction, Operation
+from engine.state.operations import (
+    ActivateSegment,
+    Append,
+    CheckEntry,
+    LoadAttributes,
+    LoggedTransaction,
+    Operation,
+    PutEntry,
+)
 from engine.state.state import State, find_entry
 from engine.state.tables import ATTRIBUTES, METADATA, Entry, LookupResult, stored_attribute
 
@@ -186,6 +195,18 @@ def _dry_run(transaction: Transaction, state: State, time_ms: int) -> Loads:
             loads = _more_loads(error, state, transaction.looked_up, loads)
 
 
+def keys_together(transaction: Transaction, error: Unresolved, state: State) -> tuple[str, ...]:
+    """The keys to look up for a transaction that depends on those which the error names: with them all others of that
+    table, as each by itself would cost a request, and another validation of all operations before it."""
+    if error.table == METADATA:
+        segments = (getattr(operation, "segment", None) for operation in transaction.operations)
+        others = [name for name in segments if isinstance(name, str) and name not in state.segments]
+    else:
+        entries = (each for each in transaction.operations if isinstance(each, PutEntry | CheckEntry))
+        others = [entry.key for entry in entries if entry.table == error.table]
+    return tuple(dict.fromkeys((*error.keys, *others)))
+
+
 def _more_loads(
     error: Unresolved, state: State, looked_up: Mapping[tuple[str, str], LookupResult], loads: Loads
 ) -> Loads:
@@ -194,17 +215,23 @@ def _more_loads(
 
     Raises `error` if they were not, or if loading them does not help: then they have to be looked up.
     """
-    more: Loads = {}
+    table, more = state.tables.get(error.table), dict(loads)
     for key in error.keys:
         try:
-            entry = find_entry(state.tables.get(error.table), error.table, key, looked_up)
+            entry = find_entry(table, error.table, key, looked_up)
         except Unresolved:
             raise error from None
         load = load_of(error.table, key, entry, error.segment)
         if load is None or (error.table, key) in loads:
             raise error
         more[error.table, key] = load
-    return {**loads, **more}
+    if error.table == METADATA:  # the other segments that were looked up with it, see `keys_together`
+        for name, key in looked_up:
+            if name == METADATA and (name, key) not in more and key not in state.segments:
+                with suppress(Unresolved):
+                    if (load := load_of(name, key, find_entry(table, name, key, looked_up), "")) is not None:
+                        more[name, key] = load
+    return more
 
 
 def load_of(table: str, key: str, entry: Entry | None, segment: str) -> Operation | None:

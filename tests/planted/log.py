@@ -4,6 +4,20 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="keys-are-looked-up-one-by-one",
+        file="engine/logs/validation.py",
+        old="    return tuple(dict.fromkeys((*error.keys, *others)))\n",
+        new="    return error.keys\n",
+        tests=["tests/engine/containers/test_tables.py::test_what_a_commit_depends_on_is_looked_up_together"],
+    ),
+    Breakage(
+        name="segments-are-loaded-one-by-one",
+        file="engine/logs/validation.py",
+        old="    if error.table == METADATA:  # the other segments",
+        new="    if not error.table:  # the other segments",
+        tests=["tests/engine/containers/test_tables.py::test_what_a_commit_depends_on_is_looked_up_together"],
+    ),
+    Breakage(
         name="an-absent-frame-is-the-end",
         file="engine/logs/log.py",
         old="            if old or not self._end_checked:\n",

@@ -2,14 +2,19 @@
 
 import pytest
 
+from chunkstore.testing import CountingStore
 from engine.containers.container import Container
 from engine.errors import BadAttributeUpdate, BadKeyVersion, SegmentExists, SegmentNotFound
-from engine.state.operations import AttributeUpdate, CreateSegment, UpdateKind
+from engine.logs import validation
+from engine.state.changes.apply import apply_operation
+from engine.state.changes.draft import StateDraft
+from engine.state.operations import Append, AttributeUpdate, CreateSegment, Operation, Payload, UpdateKind
 from engine.state.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE
 from engine.state.state import ATTRIBUTES_GARBAGE
 from engine.state.tables import ATTRIBUTES, attribute_key
 from engine.writer import storage_writer
 from tests.engine.containers.segments import Opener, append, content
+from tests.support import limits
 from tests.support.container_model import contents_of
 from tests.support.simulation import Simulation, audit
 
@@ -229,3 +234,39 @@ def test_many_segments_are_looked_up_and_deleted_together(opened: Opener, tables
             assert {name for name, info in infos.items() if info is not None} == {"s/3", *names[20:]}
             assert content(process, "s/25") == b"s/25more" and content(process, "s/3") == b""
     audit(container.refresh())
+
+
+def counted(count: int, monkeypatch: pytest.MonkeyPatch, active: int) -> tuple[int, int]:
+    """The requests and the validated operations of two commits: of as many entries, and of as many segments, that are
+    not in memory."""
+    simulation = Simulation(active_segments=active)
+    with simulation.open() as container:
+        versions = container.put_entries("t", {f"key-{number}": b"1" for number in range(count)})
+        for number in range(count):
+            container.create_segment(f"s{number}")
+        container.flush()
+        container.checkpoint()
+    applied = 0
+
+    def count_it(draft: StateDraft, operation: Operation) -> object:
+        nonlocal applied
+        applied += 1
+        return apply_operation(draft, operation)
+
+    store = CountingStore(simulation.store)
+    with simulation.open(through=store) as container:
+        assert not container.info("s0").length
+        store.reset()
+        monkeypatch.setattr(validation, "apply_operation", count_it)
+        container.put_entries("t", {f"key-{number}": b"2" for number in range(count)}, versions)
+        container.commit([Append(f"s{number}", Payload(b"x")) for number in range(1, count)])
+        assert content(container, f"s{count - 1}") == b"x"
+        return store.count(), applied
+
+
+def test_what_a_commit_depends_on_is_looked_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, each key would cost a request, and another validation of all operations before it."""
+    limits.resident_bytes(monkeypatch, 0)
+    few, many = counted(4, monkeypatch, 1), counted(60, monkeypatch, 1)
+    assert many[0] <= few[0] + 6, "blocks of the index are larger"
+    assert many[1] <= 6 * 2 * 60
