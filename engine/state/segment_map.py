@@ -60,8 +60,8 @@ class SegmentMap(Mapping[str, Segment]):
         for name in list(self._base):
             if self._changed.get(name, self) is not None:
                 yield name
-        for name, segment in self._changed.items():
-            if segment is not None and name not in self._base:
+        for name in self._changed:
+            if name not in self._base:  # no name is noted as deleted but those of the checkpoint
                 yield name
 
     def __len__(self) -> int:
@@ -102,12 +102,6 @@ class SegmentMutation:
         """The segment, or None."""
         found: Segment | None = self._changed.get(name, self)
         return self._origin._built(name) if found is self else found  # type: ignore[comparison-overlap]
-
-    def __getitem__(self, name: str) -> Segment:
-        found = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
 
     def __contains__(self, name: str) -> bool:
         found = self._changed.get(name, self)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import nullcontext
 
+import immutables
 import pytest
 
 from engine.errors import FlushOvertaken, SegmentExists, SegmentNotFound
@@ -28,7 +29,8 @@ from engine.state.operations import (
     SealSegment,
     TruncateSegment,
 )
-from engine.state.tables import METADATA
+from engine.state.state import EMPTY, EXTENT, Cycle
+from engine.state.tables import METADATA, RESIDENT_BYTES, new_table
 from engine.storage.chunk_writer import write_chunk
 from engine.writer.flush_steps import FlushStep
 from tests.engine.state.writer import (
@@ -119,6 +121,26 @@ def test_a_cycle_that_is_over_does_nothing_more(over: tuple[Operation, ...], ope
     with pytest.raises(FlushOvertaken):
         writer.commit(operation)
     assert writer.state is before
+
+
+def test_a_cycle_runs_until_it_is_complete_or_aborted() -> None:
+    cycle = Cycle(3, complete=False)
+    assert cycle.runs(3) and not cycle.runs(2)
+    assert not cycle._replace(complete=True).runs(3) and not cycle._replace(aborted=True).runs(3)
+
+
+def test_a_state_knows_what_waits_for_a_flush() -> None:
+    assert EMPTY._replace(logged_bytes=5, extents=3, table_bytes=7).backlog == 5 + 3 * EXTENT + 7
+    names, small = immutables.Map({"a": True}), new_table("t")._replace(size=RESIDENT_BYTES)
+    large = small._replace(size=RESIDENT_BYTES + 1)
+    assert not EMPTY.awaits_flush and not EMPTY._replace(tables=immutables.Map({"t": small})).awaits_flush
+    for state in (
+        EMPTY._replace(unsaved=names),
+        EMPTY._replace(dropped=names),
+        EMPTY._replace(table_bytes=1),
+        EMPTY._replace(tables=immutables.Map({"t": small, "u": large})),
+    ):
+        assert state.awaits_flush
 
 
 def test_cycles_are_counted_and_the_last_complete_one_is_remembered() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import immutables
+import msgpack
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chunkstore.metadata.serialization import FieldReader, read_revisions, with_version
 from engine.errors import DataCorruption
 from engine.logs import checkpoints
 from engine.logs.frames import NOBODY, Position
@@ -55,15 +57,17 @@ from engine.state.operations import (
 )
 from engine.state.segment_map import SegmentMap
 from engine.state.segment_record import decode_segment, encode_segment
-from engine.state.segments import MAX_VALUE, Extent, FrameRef
+from engine.state.segments import CREATION_TIME, EVENT_COUNT, MAX_VALUE, Extent, FrameRef
 from engine.state.state import GarbageEntry, State
 from engine.state.tables import Entry, Table, is_created
 from engine.tables.btree import TreeRoot
 from tests.engine.state.writer import (
     HEADER,
+    W,
     append,
     assert_equal,
     cycles,
+    events,
     extents_from,
     ids,
     in_chunks,
@@ -72,6 +76,7 @@ from tests.engine.state.writer import (
     numbers,
     others,
     segments,
+    set_w,
     stored,
     through_checkpoint,
     tuples,
@@ -277,3 +282,40 @@ def test_a_segment_with_an_odd_value_is_refused_or_read_back(odd: Any) -> None:
             continue
         found = decode_segment(data, 7, "a")
         assert kept(odd, getattr(found, field)) or isinstance(odd, dict), (field, odd)
+
+
+# --- the entry of a segment in the metadata table --------------------------------------------------------------------
+
+
+def test_the_entry_of_a_segment_begins_with_what_pravega_has_of_it() -> None:
+    writer = with_segments("other", "a")
+    writer.commit(append("a", b"data", None, set_w(4), events(2)), TruncateSegment("a", 1), SealSegment("a"))
+    segment = writer.state.segments["a"]
+    data = encode_segment(segment)
+    _, revisions = read_revisions(FieldReader(data))
+    first, second = revisions[0], msgpack.unpackb(revisions[1].take(revisions[1].rest))
+    properties = (first.long(), first.name(), first.long(), first.long(), first.boolean())
+    assert properties == (segment.id, "a", 4, 1, True)
+    core = [(first.take(16), first.long()) for _ in range(first.count(24))]
+    assert core == [(CREATION_TIME, 1000), (EVENT_COUNT, 2)] and not first.rest
+    assert {W: 4} in second, "the other attributes are in the second revision"
+    assert decode_segment(data, 7, "a").attributes == segment.attributes
+
+
+def test_a_damaged_entry_of_a_segment_is_reported() -> None:
+    data = encode_segment(with_segments("a").state.segments["a"])
+    for length in range(len(data)):
+        with pytest.raises(DataCorruption, match=r"^segment 'a': its entry in the metadata table.*Restore it from a b"):
+            decode_segment(data[:length], 7, "a")
+
+
+def test_an_entry_of_a_segment_in_a_later_format_is_not_understood() -> None:
+    data = encode_segment(with_segments("a").state.segments["a"])
+    _, revisions = read_revisions(FieldReader(data))
+    first, second = (revisions[number].take(revisions[number].rest) for number in (0, 1))
+    assert decode_segment(with_version(0, first, second), 7, "a").name == "a"
+    number, *rest = msgpack.unpackb(second)
+    later = msgpack.packb([number + 1, *rest])
+    for newer, found in ((with_version(1, first, second), "version 1"), (with_version(0, first, later), "format 2")):
+        with pytest.raises(DataCorruption, match=f": it has {found}; .*It is undamaged: upgrade"):
+            decode_segment(newer, 7, "a")

@@ -6,6 +6,7 @@ import pytest
 
 from chunkstore.metadata.garbage_queue import GarbageKind
 from engine.errors import ChunksExpired, Rejected
+from engine.state.attach_fence import CLOCKS, attach_fence, creation_time
 from engine.state.operations import (
     Append,
     BeginCycle,
@@ -80,6 +81,12 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
     assert dict(writer.state.chunks) == {"named": 2, "late": 3}
     with pytest.raises(ChunksExpired):
         writer.commit(SealSegment("b"), MergeSegment("a", "b", (given,)))
+
+
+def test_creation_times_and_fences_are_milliseconds() -> None:
+    assert creation_time(1.2349) == 1234
+    assert attach_fence(1.2341, 5000.0) == int((1.234 + CLOCKS) * 1000) + 1, "not below what it is to refuse"
+    assert attach_fence(5000.0, 5000.5) == 5000500, "never in the future"
 
 
 def test_the_attach_fence_never_moves_back() -> None:

@@ -1,5 +1,6 @@
 """A container's state is a pure function of its log (W5), and a checkpoint is all of it (W6): random histories."""
 
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -147,6 +148,22 @@ def test_versions_of_a_state_do_not_disturb_each_other(data: st.DataObject) -> N
         for kept_extents, kept_pairs in versions:
             assert list(kept_extents) == kept_pairs
             assert len(kept_extents) == len(kept_pairs)
+
+
+class Chunk(str):
+    """A chunk's name that a weak reference can follow."""
+
+
+def test_a_list_that_is_cut_and_grows_holds_at_most_twice_what_is_in_it() -> None:
+    """Truncation copies what is left once that is less than half: so it is cheap, and memory is given back."""
+    extents, alive = Extents(), weakref.WeakSet[Chunk]()
+    for number in range(100):
+        chunk = Chunk(number)
+        alive.add(chunk)
+        extents = extents.appended(number, [Extent(chunk, 0, 1, b"")])
+        extents, _ = extents.truncated(number - 9)
+        assert len(extents) == min(number + 1, 10)
+        assert len(alive) <= 2 * len(extents) + 2
 
 
 lengths = st.integers(0, 3)

@@ -75,6 +75,18 @@ def test_an_operation_on_an_idle_segment_waits_for_it(operation: Operation, tabl
     audit(writer.state)
 
 
+def test_a_state_shows_no_segment_that_may_be_in_long_term_storage_only(tables_of_size: str) -> None:
+    state = idle().state
+    assert state.segment("b").name == "b"
+    with pytest.raises(Unresolved) as error:
+        state.segment("a")
+    assert (error.value.table, error.value.keys) == (METADATA, ("a",))
+    with pytest.raises(Unresolved if tables_of_size == "large" else SegmentNotFound, match="none"):
+        state.segment("none")
+    with pytest.raises(SegmentNotFound, match="none"):
+        Writer().state.segment("none")
+
+
 def test_names_are_judged_by_what_long_term_storage_has(tables_of_size: str) -> None:
     """Without asking, if the table is in memory whole."""
     large, writer = tables_of_size == "large", idle()

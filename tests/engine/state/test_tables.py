@@ -4,11 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.errors import BadKeyVersion, FlushOvertaken, Unresolved
+from engine.errors import BadKeyVersion, DataCorruption, FlushOvertaken, Unresolved
 from engine.state.changes.apply import apply_operation
 from engine.state.changes.draft import StateDraft
 from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, RecordTableFlush
 from engine.state.segments import Extent, Extents
+from engine.state.tables import (
+    ATTRIBUTES,
+    Entry,
+    attribute_key,
+    check_attribute,
+    is_created,
+    new_table,
+    stored_attribute,
+)
 from engine.writer.table_writer import Dirty
 from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
 from tests.support.simulation import audit, small_sizes
@@ -24,6 +33,9 @@ def test_versions_of_entries_are_judged_by_what_long_term_storage_has() -> None:
         writer.flush()
         assert writer.state.tables["t"].dropped and not writer.state.tables["t"].recent
         assert isinstance(version, int)
+        with pytest.raises(Unresolved) as missing:
+            writer.state.entry("t", "k")
+        assert (missing.value.table, missing.value.keys) == ("t", ("k",))
         checks: list[tuple[Callable[[int], Operation], str, int]] = [
             (lambda expected: PutEntry("t", "k", b"new", expected), "k", version),
             (lambda expected: PutEntry("t", "k", None, expected), "k", version),
@@ -123,6 +135,62 @@ def test_only_what_fills_the_same_range_is_replaced() -> None:
     listed = Extents().appended(0, [Extent("a", 0, 10, b""), Extent("b", 0, 10, b"")])
     for offset, length in ((0, 5), (0, 15), (5, 5), (5, 15), (10, 11), (20, 5)):
         assert listed.replaced(offset, [Extent("c", 0, length, b"")]) is None
+        assert Extents().replaced(offset, [Extent("c", 0, length, b"")]) is None
+        assert listed.replaced(offset, []) is None
     found = listed.replaced(0, [Extent("c", 0, 10, b"")])
     assert found is not None
     assert [(at, extent.source) for at, extent in found[0]] == [(0, "c"), (10, "b")]
+
+
+# --- a table in memory -----------------------------------------------------------------------------------------------
+
+
+def test_entries_leave_memory_when_they_are_flushed() -> None:
+    table = new_table("t")
+    entries = [("b", b"12", 0), ("a", b"345", 4), ("gone", b"x", 5), ("gone", None, 6), ("c", b"6", 7)]
+    for key, value, version in entries:
+        table = table.put(key, Entry(value, version))
+    assert table.size == table.unflushed() == 3 + 4 + 4 + 2
+    assert [key for key, _ in table.dirty(6)] == ["b", "a", "gone"], "in the order of their versions"
+    halfway = table.settled(4, keep=True)
+    assert (halfway.size, halfway.unflushed(), halfway.dropped) == (13, 6, False)
+    assert halfway.dirty(7) == [("gone", Entry(None, 6)), ("c", Entry(b"6", 7))]
+    for before in (table, halfway):
+        kept, dropped = before.settled(6, keep=True), before.settled(6, keep=False)
+        assert (set(kept.recent), kept.size, kept.flushed, kept.dropped) == ({"a", "b", "c"}, 9, 6, False)
+        assert (set(dropped.recent), dropped.size, dropped.flushed, dropped.dropped) == ({"c"}, 2, 6, True)
+        assert kept.settled(6, keep=False) == dropped
+
+
+def test_the_removal_of_a_key_that_was_never_put_is_kept_only_for_a_flush_under_way() -> None:
+    table, removal = new_table("t"), Entry(None, 3)
+    assert table.put("k", removal) is table
+    assert dict(table.put("k", removal, under_way=True).recent) == {"k": removal}
+    flushed = table._replace(layout=table.layout._replace(length=1))
+    assert dict(flushed.put("k", removal).recent) == {"k": removal}, "long-term storage may have it"
+
+
+def test_tables_with_a_length_of_keys_were_created_but_that_of_attributes() -> None:
+    cases = [("t", 0, False), ("t", 8, True), (ATTRIBUTES, 0, False), (ATTRIBUTES, 8, False)]
+    for name, length, expected in cases:
+        assert is_created(name, new_table(name, length)) is expected
+    assert new_table(ATTRIBUTES).layout.key_length == len(attribute_key(5, bytes(16)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("0" * 47, bytes(8)), ("0" * 49, None), ("F" * 48, None), ("f" * 48, bytes(7))]
+)
+def test_an_entry_is_an_attribute_only_with_the_fixed_lengths(key: str, value: bytes | None) -> None:
+    for good in (bytes(8), None):
+        check_attribute("f" * 48, good)
+    with pytest.raises(ValueError, match=f"key '{key}' with a value of {7 if value == bytes(7) else 8} bytes.*48 hex"):
+        check_attribute(key, value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("0" * 46, bytes(8)), ("0" * 50, bytes(8)), ("0" * 48, bytes(7))])
+def test_a_damaged_attribute_is_reported(key: str, value: bytes) -> None:
+    identity = bytes(range(16))
+    stored = attribute_key(1 << 40, identity)
+    assert stored_attribute(stored, (-5).to_bytes(8, "big", signed=True)) == (identity, -5)
+    with pytest.raises(DataCorruption, match=f"^{ATTRIBUTES}, key '{key}'.* {len(value)} bytes.*Restore the root"):
+        stored_attribute(key, value)
