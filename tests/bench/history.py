@@ -1,8 +1,8 @@
-"""What a long history costs: a root with very many commits and streams, at three sizes of it.
+"""What a long history costs: a root with very many commits, streams and chunks, at three sizes of it.
 
-HISTORY: commits of the largest size, 1,000 at least; HISTORY_STREAMS: its streams. It is built in steps, to a
-hundredth, a tenth and all of it. At each size every operation runs in a process of its own, which has opened nothing
-before.
+HISTORY: commits of the largest size, 1,000 at least; HISTORY_STREAMS: its streams; HISTORY_CHUNKS: chunks of one more
+stream, of one event each. It is built in steps, to a hundredth, a tenth and all of it. At each size every operation
+runs in a process of its own, which has opened nothing before.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 from click.testing import CliRunner
 
 import engine.root
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
 from chunkstore.wrapping import WRITES
+from engine.writer import flush_steps
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli.main import cli
 from pravega_spark.source.batch import BatchReader
@@ -33,27 +35,34 @@ from tests.bench.figures import Figures
 
 COMMITS = int(os.environ.get("HISTORY", "100000"))
 STREAMS = int(os.environ.get("HISTORY_STREAMS", "10000"))
+CHUNKS = int(os.environ.get("HISTORY_CHUNKS", "100000"))
+CHUNKS_A_FLUSH = 20_000
 PARTS = 100, 10, 1
 THREADS = 8
 EVENT = b"x" * 100
+STORED = len(EVENT) + 8
+"""Bytes of an event with its header."""
+
 BUILDING = {"containers": 1, "grace_seconds": 15, "garbage_delay_seconds": 1}
 
 
 def measure(folder: str, figures: Figures) -> None:
     """Tell requests, CPU and memory of each operation at each size."""
     url = f"{folder}/history"
-    streams = commits = 0
+    streams = commits = chunks = 0
     for part in PARTS:
         begun = time.perf_counter()
         _build(url, range(streams, STREAMS // part), COMMITS // part - commits)
-        streams, commits = STREAMS // part, COMMITS // part
-        print(f"\n{commits:,} commits, {streams:,} streams; {time.perf_counter() - begun:,.0f} s", flush=True)
+        _build_chunks(url, CHUNKS // part - chunks)
+        streams, commits, chunks = STREAMS // part, COMMITS // part, CHUNKS // part
+        size = f"{commits:,} commits, {streams:,} streams, {chunks:,} chunks"
+        print(f"\n{size}; {time.perf_counter() - begun:,.0f} s", flush=True)
         for name in OPERATIONS:
             run = [sys.executable, "-m", "tests.bench.history", url, name]
             found = json.loads(
                 subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
             )
-            figures.tell("history", f"{commits:,} commits, {streams:,} streams: {name}", **found)
+            figures.tell("history", f"{size}: {name}", **found)
 
 
 def _build(url: str, streams: range, commits: int) -> None:
@@ -75,6 +84,20 @@ def _build(url: str, streams: range, commits: int) -> None:
         container.flush()
         container.checkpoint()
         container.wait_for_upkeep()
+
+
+def _build_chunks(url: str, chunks: int) -> None:
+    """Each event is a chunk. Nothing merges them meanwhile."""
+    settings = {**BUILDING, "maintenance": False}
+    with mock.patch.object(flush_steps, "MAX_CHUNK", STORED), StreamManager(url, settings=settings) as manager:
+        manager.create_stream("s", "chunks", 1)
+        with manager.create_writer("s", "chunks") as writer:
+            for first in range(0, chunks, CHUNKS_A_FLUSH):
+                count = min(CHUNKS_A_FLUSH, chunks - first)
+                writer.write_events(pa.array([EVENT] * count, pa.binary()), routing_keys=pa.array(["key"] * count))
+                writer.flush()
+                manager.root.container(0).flush()
+        manager.root.container(0).checkpoint()
 
 
 # --- the operations ---------------------------------------------------------------------------------------------------
@@ -101,16 +124,25 @@ def _commit(manager: StreamManager) -> None:
         writer.flush()
 
 
-def _plan(url: str) -> None:
-    reader = BatchReader(SourceOptions.parse({"controller": url, "scope": "s", "stream": "history"}))
-    MEASURED.figures["partitions"] = len(reader.partitions())
+def _plan(stream: str) -> Callable[[str], None]:
+    def plan(url: str) -> None:
+        reader = BatchReader(SourceOptions.parse({"controller": url, "scope": "s", "stream": stream}))
+        MEASURED.figures["partitions"] = len(reader.partitions())
+
+    return plan
 
 
-def _read_last(manager: StreamManager) -> None:
-    last = manager.stream_info("s", "history").tail
-    [(segment, offset)] = last.positions.items()
-    start = StreamCut("s", "history", {segment: offset - 10 * (len(EVENT) + 8)})
-    assert len(list(manager.read_events("s", "history", start=start, end=last))) == 10
+def _read_ten(stream: str, behind: float) -> Callable[[StreamManager], None]:
+    """Read 10 events that lie so much of the stream before its end, or the last ones."""
+
+    def read(manager: StreamManager) -> None:
+        tail = manager.stream_info("s", stream).tail
+        [(segment, length)] = tail.positions.items()
+        end = length - int(behind * length / STORED) * STORED
+        cuts = [StreamCut("s", stream, {segment: offset}) for offset in (end - 10 * STORED, end)]
+        assert len(list(manager.read_events("s", stream, start=cuts[0], end=cuts[1]))) == 10
+
+    return read
 
 
 def _command(*arguments: str) -> Callable[[str], None]:
@@ -127,8 +159,10 @@ OPERATIONS: dict[str, Callable[[str], None]] = {
     "poll": _after_opening(lambda manager: manager.root.container(0).refresh()),
     "first look at a stream": _after_opening(lambda manager: manager.stream_info("s", "history")),
     "commit": _after_opening(_commit),
-    "read the last 10 events": _after_opening(_read_last),
-    "plan a batch read": _plan,
+    "read the last 10 events": _after_opening(_read_ten("history", 0)),
+    "plan a batch read": _plan("history"),
+    "read 10 events of as many chunks": _after_opening(_read_ten("chunks", 0.5)),
+    "plan a batch read of the chunks": _plan("chunks"),
     "create a stream": _after_opening(lambda manager: manager.create_stream("s", uuid.uuid4().hex, 1)),
     "retention of a stream": _after_opening(lambda manager: manager.retain("s", "history")),
     "list streams": _after_opening(lambda manager: manager.list_stream("s")),
