@@ -62,7 +62,7 @@ def container_texts(status: ContainerStatus, now: float) -> tuple[str, ...]:
         size_text(found.logged),
         _flush(found, now),
         count_text(found.garbage),
-        ", ".join(f"{kind}{' (overdue)' * late}" for kind, late in found.due.items()) or "nothing",
+        ", ".join(f"{kind.replace('_', ' ')}{' (overdue)' * late}" for kind, late in found.due.items()) or "nothing",
     )
 
 

@@ -240,5 +240,5 @@ def _cycle_row(cycle: dict[str, Any]) -> dict[str, str]:
 
 
 def _due_row(due: list[dict[str, Any]]) -> dict[str, str]:
-    kinds = [f"{found['maintenance']}{', overdue' * found['overdue']}" for found in due]
+    kinds = [f"{found['maintenance'].replace('_', ' ')}{', overdue' * found['overdue']}" for found in due]
     return {"due_text": "; ".join(kinds) or "nothing"}
