@@ -167,7 +167,7 @@ class Run:
             process.sample()
         readers = [name for name in self.processes if name.startswith(("reader-", "query"))]
         writers = [name for name in self.processes if name not in (*readers, *SPARED)]
-        for names, seconds in ((writers, 180), (readers, 600), (["checker"], 600), (["operators"], 900)):
+        for names, seconds in ((writers, 180), (readers, 600), (["checker"], 600), (["operators"], 1800)):
             for name in names:
                 self.processes[name].end()
             self.problems += filter(None, [self.processes[name].wait(seconds) for name in names])
