@@ -1,8 +1,8 @@
 """What a long history costs: a root with very many commits, streams and chunks, at three sizes of it.
 
-HISTORY: commits of the largest size, 1,000 at least; HISTORY_STREAMS: its streams; HISTORY_CHUNKS: chunks of one more
-stream, of one event each. It is built in steps, to a hundredth, a tenth and all of it. At each size every operation
-runs in a process of its own, which has opened nothing before.
+HISTORY: commits of the largest size; HISTORY_STREAMS: its streams; HISTORY_CHUNKS: the chunks of one more stream, each
+of one event. 2,000 at least of each. It is built in steps, to a hundredth, a tenth and all of it. At each size every
+operation runs in a process of its own, which has opened nothing before.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from click.testing import CliRunner
 
 import engine.root
 from chunkstore import open_store
 from chunkstore.testing import CountingStore
 from chunkstore.wrapping import WRITES
-from engine.writer import flush_steps
 from pravega_spark import StreamCut, StreamManager
 from pravega_spark.cli.main import cli
 from pravega_spark.source.batch import BatchReader
 from pravega_spark.source.options import SourceOptions
 from tests.bench.figures import Figures
+from tests.support import limits
 
 COMMITS = int(os.environ.get("HISTORY", "100000"))
 STREAMS = int(os.environ.get("HISTORY_STREAMS", "10000"))
@@ -89,7 +90,8 @@ def _build(url: str, streams: range, commits: int) -> None:
 def _build_chunks(url: str, chunks: int) -> None:
     """Each event is a chunk. Nothing merges them meanwhile."""
     settings = {**BUILDING, "maintenance": False}
-    with mock.patch.object(flush_steps, "MAX_CHUNK", STORED), StreamManager(url, settings=settings) as manager:
+    with pytest.MonkeyPatch.context() as patch, StreamManager(url, settings=settings) as manager:
+        limits.flushed_chunk_bytes(patch, STORED)
         manager.create_stream("s", "chunks", 1)
         with manager.create_writer("s", "chunks") as writer:
             for first in range(0, chunks, CHUNKS_A_FLUSH):

@@ -223,10 +223,10 @@ def test_without_yes_it_tells_what_would_go_and_fails(folder: str) -> None:
 def test_what_fails_does_not_keep_the_rest_from_being_done(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = scaling.scale
 
-    def failing(stream: Any) -> Any:
+    def failing(stream: Any, **named: Any) -> Any:
         if stream.name == "long":
             raise ValueError("it does not want to")
-        return real(stream)
+        return real(stream, **named)
 
     monkeypatch.setattr(scaling, "scale", failing)
     result = run("--json", "maintain", "--period", "0", "--yes", root=folder, code=1)

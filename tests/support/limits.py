@@ -20,6 +20,11 @@ def chunk_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("pravega_spark.streams.writing.collector.CHUNK_BYTES", size)
 
 
+def flushed_chunk_bytes(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """A flush makes chunks of at most so many bytes."""
+    monkeypatch.setattr("engine.writer.flush_steps.MAX_CHUNK", most)
+
+
 def own_chunk_bytes(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     """So much of a task's data for one segment has a chunk of its own."""
     monkeypatch.setattr("pravega_spark.streams.writing.collector.OWN_CHUNK_BYTES", least)
