@@ -168,7 +168,7 @@ def check_memory(processes: Iterable[Process], shortest: float) -> tuple[list[di
         slope, _ = np.polyfit(times[second] - times[0], sizes[second], 1)
         grown, mean = slope * float(np.ptp(times[second])), float(sizes[second].mean())
         row = {"process": process.name, "minutes": round(float(times[-1] - times[0]) / 60, 1)}
-        row |= {"mib": round(mean / (1 << 20), 1), "mib_an_hour": round(slope * 3600 / (1 << 20), 1)}
+        row |= {"mib": round(mean / (1 << 20), 1), "mib_an_hour": round(float(slope) * 3600 / (1 << 20), 1)}
         rows.append(row)
         if times[-1] - times[0] >= shortest and grown > 0.1 * mean + (8 << 20):
             problems.append(f"memory: {row} grows")
