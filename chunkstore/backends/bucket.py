@@ -102,6 +102,7 @@ def nothing_there(failed: Failed) -> bytes | None:
 
     Raises what it was given if it is neither.
     """
+    forget_frames(failed)
     if failed.status == 416:
         return b""
     if failed.is_absent:
@@ -126,8 +127,10 @@ class BucketStore(Store):
     dated = True
     scheme: ClassVar[str]
     package: ClassVar[str]
-    extra: ClassVar[str]
     """What has to be installed."""
+
+    extra: ClassVar[str]
+    """The extra of this project that installs it."""
 
     rights: ClassVar[Rights]
     """What requests need, as the provider calls it."""

@@ -30,6 +30,7 @@ from chunkstore.errors import (
     StorageFull,
     StorageRefused,
     StorageUnavailable,
+    forget_frames,
 )
 from chunkstore.paths import SYSTEM
 from chunkstore.port import (
@@ -281,6 +282,7 @@ class GenericStore(Store):
 
     def _settle(self, path: str, data: Parts, failure: Exception) -> Outcome:
         """Decide from the stored object whether a create of unknown outcome succeeded."""
+        forget_frames(failure)
         try:
             if not self.holds(path, data):
                 return Outcome.ANOTHERS
@@ -345,6 +347,7 @@ class GenericStore(Store):
 
     def _error(self, failure: Exception, path: str) -> StorageError:
         """What a store says of an exception; its text stays here, for it may hold credentials."""
+        forget_frames(failure)
         kind: type[StorageError] = StorageError
         remedy = "the filesystem refused the request: check the root and the storage options"
         failure = self._true_failure(failure)

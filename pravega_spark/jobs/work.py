@@ -68,8 +68,8 @@ def _did(verb: str, dry_run: bool) -> str:
 def expire(stream: Stream, dry_run: bool) -> JobOutcome:
     """Abort transactions whose lease has expired."""
     if dry_run:
-        now = int(stream.container.storage_clock.reported() * 1000)
-        known = transactions.transactions(stream, refresh=False)
+        known = list(transactions.transactions(stream, refresh=False))
+        now = int(stream.container.storage_clock.reported() * 1000) if known else 0
         found = [one for one, record in known if record.expired(now)]
     else:
         found = transactions.expire(stream, refresh=False)

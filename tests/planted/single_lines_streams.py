@@ -680,8 +680,8 @@ BREAKAGES = [
     Breakage(
         name="job-dry-run-expires",
         file="pravega_spark/jobs/work.py",
-        old=("    if dry_run:\n        now = int(stream.container"),
-        new=("    if not stream:\n        now = int(stream.container"),
+        old=("    if dry_run:\n        known = list(transactions"),
+        new=("    if not stream:\n        known = list(transactions"),
         tests=["tests/jobs/test_jobs.py::test_a_dry_run_tells_of_transactions_that_the_run_then_aborts"],
     ),
     Breakage(

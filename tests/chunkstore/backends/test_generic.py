@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from chunkstore import (
     Outcome,
     PutUnknown,
+    Range,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -29,6 +30,7 @@ from chunkstore import (
 from chunkstore.backends.generic import GenericStore
 from chunkstore.selftest import self_test
 from chunkstore.testing.contracts import StoreContract, WaysToCut, body
+from tests.support.cycles import frames_left
 
 
 class Careful(MemoryFileSystem):
@@ -196,6 +198,24 @@ def test_what_is_not_is_refused_with_the_reason(tmp_path: Path, each: type, reas
         self_test(store)
     assert str(raised.value).startswith(store.root)
     assert "secret" not in str(raised.value)
+
+
+def test_what_is_absent_or_fails_leaves_nothing_to_the_collector() -> None:
+    """A follower asks for the next frame all the time, and it is not there."""
+    store = open_store(f"fails://{uuid.uuid4()}")
+    store.put("a", b"")
+
+    def lose(request: Callable[[], object]) -> None:
+        Fails.faults[:] = ["before"]
+        request()
+
+    requests: list[Callable[[], object]] = [
+        lambda: store.read_ranges([Range("none"), Range("folder/none", 1, 2)]),
+        lambda: store.stat("none"),
+        lambda: lose(lambda: store.put("b", b"")),
+        lambda: lose(lambda: store.put_if_absent("b", body())),
+    ]
+    assert [frames_left(request) for request in requests] == [0, 0, 0, 0]
 
 
 def test_lost_connections() -> None:
