@@ -415,7 +415,7 @@ class Log:
                 try:
                     raise error
                 finally:
-                    del error
+                    del error  # or this frame, which its traceback holds, holds it
             if not passing or self._clock() >= deadline:
                 raise OutcomeUnknown(
                     f"{self._path(flight.position.address)}: the storage gave no answer that "
