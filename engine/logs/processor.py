@@ -524,7 +524,9 @@ class Processor:
             with self._queue.lock:
                 if self.failure is None:
                     self.failure = error
-                    if not isinstance(error, EngineError | StorageError):
+                    if not isinstance(error, Exception):  # a user's Ctrl-C, and no fault of ours
+                        logger.warning("container %d: %s", self.replica.log.container, self._offline(error))
+                    elif not isinstance(error, EngineError | StorageError):
                         logger.error("the operation processor stopped: %s", repr(error))
                 self._queue.clear()
             void = self._settler.settle_before_failing()
@@ -541,7 +543,9 @@ class Processor:
 
     @staticmethod
     def _offline(error: BaseException) -> ContainerOffline:
-        offline = ContainerOffline(f"the container went offline: {error}")
+        interrupted = f"{type(error).__name__} ended its work on the log half-way; open it again"
+        why = str(error) if isinstance(error, Exception) else interrupted
+        offline = ContainerOffline(f"the container went offline: {why}")
         offline.__cause__ = error
         return offline
 

@@ -12,6 +12,7 @@ import contextvars
 import heapq
 import math
 import random
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -24,6 +25,12 @@ LEAST = 1e-6
 
 EPOCH = 1_000_000_000.0
 """The storage's time of day at the beginning."""
+
+WAITING = {
+    *("_run", "_run_thread", "_wait", "_wait_for_work", "_wait_until", "_worker"),
+    *("acquire", "carry_out", "get", "run", "wait"),
+}
+"""The functions that a thread is in which waits for work."""
 
 ENDINGS = 50
 """How often a thread that is to end may catch the exception that ends it."""
@@ -43,7 +50,7 @@ class Host:
     """A machine, or a process: what is stopped and killed as one.
 
     ahead: seconds by which its time of day is ahead of the storage's. rate: of its clocks, to the storage's. lost:
-    seconds for which it was stopped so far.
+    seconds for which it was stopped so far. calls: of the product, that actors have under way on it.
     """
 
     def __init__(self, world: World, name: str, ahead: float = 0.0, rate: float = 1.0, booted: float = 1000.0) -> None:
@@ -54,6 +61,7 @@ class Host:
         self.lost = 0.0
         self.resumes = -math.inf
         self.dead = False
+        self.calls = 0
         self._booted = booted
 
     def monotonic(self) -> float:
@@ -73,6 +81,12 @@ class Host:
         """None of its threads runs again."""
         self.dead = True
 
+    def copy(self, name: str) -> Host:
+        """Another one, whose clocks tell the same."""
+        copied = Host(self.world, name, self.ahead, self.rate, self._booted)
+        copied.lost, copied.resumes = self.lost, self.resumes
+        return copied
+
 
 class Task:
     """A thread. ticket: which of its waits is the present one. struck: an interrupt has come for it. deferring: how
@@ -87,6 +101,7 @@ class Task:
         "ending",
         "forced",
         "host",
+        "ident",
         "name",
         "run",
         "struck",
@@ -105,6 +120,7 @@ class Task:
         self.struck = self.forced = False
         self.context = contextvars.Context()
         self.baton: Any = None
+        self.ident = 0
 
 
 class World:
@@ -126,7 +142,6 @@ class World:
         self._main = allocate_lock()
         self._main.acquire()
         self._over: Callable[[], bool] = lambda: False
-        self._thread_of: dict[int, Task] = {}
 
     def note(self, who: str, what: str) -> None:
         """Add a line to the trace."""
@@ -151,8 +166,10 @@ class World:
         self._schedule(self.now, task)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
-        self._wait_until(self.now + max(seconds, LEAST))
+        """Wait for so long, also if an interrupt comes meanwhile that is deferred."""
+        end = self.now + max(seconds, LEAST)
+        while self.now < end:
+            self._wait_until(end)
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until woken, at most so long."""
@@ -162,6 +179,18 @@ class World:
         """Perhaps let another thread run."""
         if self.random.random() < self.switches:
             self.sleep(LEAST * self.random.randint(1, 5))
+
+    def is_idle(self, task: Task) -> bool:
+        """Whether a thread has ended, or waits for work: it is in the wait of a loop, and nobody has woken it."""
+        if task.ended:
+            return True
+        due = (each for each in self._due if each[4] is task and each[2] == task.ticket)
+        if not task.begun or any(each[0] <= self.now for each in due):
+            return False
+        frame = sys._current_frames().get(task.ident)
+        while frame is not None and frame.f_code.co_name in WAITING:
+            frame = frame.f_back
+        return frame is None
 
     def interrupt(self, task: Task) -> None:
         """Raise KeyboardInterrupt in a thread where it waits, once it does not defer that, or has for too long."""
@@ -323,7 +352,7 @@ class _Worker:
         self.baton.acquire()
         self.world: World
         self.task: Task
-        _thread.start_new_thread(self._run, ())
+        self.ident = _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
         while True:
@@ -346,7 +375,7 @@ class _Workers:
         """Let one of them run a task."""
         worker = self.idle.pop() if self.idle else _Worker()
         worker.world, worker.task = world, task
-        task.baton = worker.baton
+        task.baton, task.ident = worker.baton, worker.ident
         worker.baton.release()
 
 

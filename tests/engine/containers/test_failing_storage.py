@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from unittest import mock
 
 import pytest
 
@@ -24,6 +25,22 @@ def test_when_the_storage_is_silent_for_too_long_the_caller_is_told_and_the_cont
     assert not container.offline
     assert container.append("s/a", b"known") == 0
     assert content(simulation.open(), "s/a") == b"known"
+
+
+def test_ctrl_c_while_the_storage_is_silent_is_no_error_of_the_container(caplog: pytest.LogCaptureFixture) -> None:
+    simulation = Simulation()
+    container = simulation.open()
+    container.create_segment("s/a")
+    silent = mock.patch.object(simulation.store, "read_ranges", side_effect=KeyboardInterrupt)
+    with silent, pytest.raises(KeyboardInterrupt):
+        container.refresh()
+    [logged] = caplog.records
+    assert logged.levelname == "WARNING"
+    assert logged.getMessage() == (
+        "container 0: the container went offline: KeyboardInterrupt ended its work on the log half-way; open it again"
+    )
+    assert container.offline
+    assert simulation.open().append("s/a", b"known") == 0
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 30))])
