@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,7 +94,8 @@ class Actor:
         """Do something. DONE with its result; UNKNOWN or REFUSED with the error. A Rejected error is the caller's."""
         self.note(what)
         try:
-            result = call()
+            with self._call():
+                result = call()
         except UNSOUND:
             raise
         except OutcomeUnknown as error:
@@ -104,6 +106,17 @@ class Actor:
             return Outcome.REFUSED, error
         self.note(f"{what}: done")
         return Outcome.DONE, result
+
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        """Within it, the product is called."""
+        task = self.history.world.current
+        assert task is not None
+        task.host.calls += 1
+        try:
+            yield
+        finally:
+            task.host.calls -= 1
 
     def patiently(self, what: str, call: Callable[[], T]) -> T:
         """Do something that may be repeated until it succeeds."""
@@ -151,7 +164,8 @@ class Writer(Actor):
             written = ledger.begin(self.name, segment, self.padding())
             try:
                 self.note(f"submit {written.number}")
-                future = container.submit_append(segment, written.data)
+                with self._call():
+                    future = container.submit_append(segment, written.data)
             except (*PASSING, OutcomeUnknown) as error:
                 self.note(f"submit {written.number}: {error}")
                 ledger.ended(written, Outcome.REFUSED)

@@ -3,13 +3,14 @@ test_simulation.py, in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from engine.logs.frames import Frame
+from engine.logs.log import Log
 from pravega_spark.client.groups.state import GroupState
 from pravega_spark.streams.key_value_table import checked_update
 from pravega_spark.streams.writing.producer_state import ProducerUpdate
@@ -41,17 +42,27 @@ def test_seeds_differ() -> None:
 
 _left = GroupState.left
 
-BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
+A_FEW = range(1, 25)
+
+BROKEN: dict[str, tuple[str, Iterable[int], Callable[[], Any]]] = {
     "frames of writers that lost a race count": (
         "containers",
+        A_FEW,
         lambda: mock.patch.object(Frame, "follows", return_value=True),
+    ),
+    "a clone goes on as the writer that it was": (
+        "tables",
+        [98],
+        lambda: mock.patch.object(Log, "_change_writer", return_value=None),
     ),
     "producers do not store their numbers": (
         "streams",
+        A_FEW,
         lambda: mock.patch("pravega_spark.client.writer.NumberedWrite", return_value=None),
     ),
     "conditions of table entries are not checked": (
         "tables",
+        A_FEW,
         lambda: mock.patch(
             "pravega_spark.streams.key_value_table.checked_update",
             lambda *given: [(key, value, None) for key, value, _ in checked_update(*given)],
@@ -59,25 +70,32 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "readers that leave do not record their positions": (
         "groups",
+        A_FEW,
         lambda: mock.patch.object(GroupState, "left", lambda state, name, *_: _left(state, name)),
     ),
     "retention does not wait for subscribers": (
         "groups",
+        A_FEW,
         lambda: mock.patch("pravega_spark.streams.maintenance.retention.positions", return_value={}),
     ),
-    "batches are not numbered": ("jobs", lambda: mock.patch.object(ProducerUpdate, "advance", return_value=[])),
+    "batches are not numbered": (
+        "jobs",
+        A_FEW,
+        lambda: mock.patch.object(ProducerUpdate, "advance", return_value=[]),
+    ),
     "interrupts are not deferred": (
         "jobs",
+        A_FEW,
         lambda: mock.patch.object(World, "uninterrupted", lambda _, work: work()),
     ),
 }
-"""Ways to break the product, and the scenario that finds each."""
+"""Ways to break the product, the scenario and the seeds that find each."""
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_promise_is_found(broken: str) -> None:
-    scenario, breaking = BROKEN[broken]
-    plans = [runs.plan_of(seed, scenario) for seed in range(1, 25)]
+    scenario, seeds, breaking = BROKEN[broken]
+    plans = [runs.plan_of(seed, scenario) for seed in seeds]
     with breaking():
         failed = next((found for plan in plans if (found := runs.run(plan)).error is not None), None)
         assert failed is not None

@@ -20,16 +20,20 @@ from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager
 from pravega_spark.checks import verify_root
+from tests.simulation.clones import Memory
 from tests.simulation.ledger import Ledger, require
 from tests.simulation.mailboxes import Mailboxes
 from tests.simulation.network import Faults, HostStore
 from tests.simulation.plan import GRACE, Incident, Plan
 from tests.simulation.virtual import virtual
-from tests.simulation.world import EPOCH, Host, World
+from tests.simulation.world import EPOCH, Host, Task, World
 from tests.support.simulation import small_sizes
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Actor
+
+AGAIN = 0.05
+"""Seconds until it is looked again whether a process is in no call."""
 
 PATIENCE = 2.0
 """Seconds for which a process retries a request."""
@@ -94,7 +98,7 @@ class History:
         self.settings = Settings(**{"timeout": PATIENCE, "clock_tolerance": 10.0, "poll": 0.02, **plan.settings})
         self.sound: Process
         self._finished = False
-        self._restarting = 0
+        self._awaited = 0  # processes that are to begin
 
     @property
     def trace(self) -> list[tuple[float, str, str]]:
@@ -129,11 +133,12 @@ class History:
         draw = random.Random(f"{self.plan.seed}/{name}")
         ahead = self.plan.ahead[number % len(self.plan.ahead)]
         host = Host(self.world, name, ahead, 1 + draw.uniform(-4e-4, 4e-4), draw.uniform(10, 1e6))
-        return Process(self, host, self._store(host, draw, self.plan.faults))
+        return Process(self, host, self.store(host, draw))
 
-    def _store(self, host: Host, draw: random.Random, faults: Faults) -> HostStore:
+    def store(self, host: Host, draw: random.Random) -> HostStore:
+        """A host's way to the storage."""
         median = self.plan.median * draw.choice((0.5, 1.0, 3.0))
-        store = HostStore(self.objects, host, draw, faults, median, self.plan.delay)
+        store = HostStore(self.objects, host, draw, self.plan.faults, median, self.plan.delay)
         store.faulty = self.world.now < self.plan.faulty
         self.stores.append(store)
         return store
@@ -155,7 +160,7 @@ class History:
         last = start + max([self.plan.faulty, *(each.when + max(each.seconds, 0) for each in self.plan.incidents)])
         pause = self.plan.pause * self.plan.operations
         deadline = last + LONGEST + 10 * pause
-        while (working := self._working()) or self._restarting:
+        while (working := self._working()) or self._awaited:
             require(self.world.now < deadline, f"no progress: {[each.name for each in working]} are not done")
             self.world.sleep(0.5)
         self._mend()
@@ -169,7 +174,7 @@ class History:
         return [actor for actor in self.actors if not actor.done and not actor.process.host.dead]
 
     def _happen(self, incident: Incident) -> None:
-        process = self.processes[incident.host % len(self.processes)]
+        process = self.processes[incident.host]
         self.world.note(process.host.name, str(incident))
         if incident.kind == "stop":
             process.host.stop(incident.seconds)
@@ -177,14 +182,17 @@ class History:
             process.host.ahead += incident.seconds
         elif incident.kind == "outage":
             process.store.outage = self.world.now + incident.seconds
+        elif incident.kind == "clone":
+            self._awaited += 1
+            self._clone(process, incident.seconds)
         elif not process.host.dead:
             process.host.kill()
-            self._restarting += 1
-            self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host % len(self.processes)))
+            self._awaited += 1
+            self.world.at(self.world.now + 1.0, lambda: self._restart(incident.host))
 
     def _restart(self, number: int) -> None:
         """Another process continues what a killed one did."""
-        self._restarting -= 1
+        self._awaited -= 1
         killed = self.processes[number]
         name = f"{killed.host.name}'"
         process = self.processes[number] = self.process(name, number)
@@ -194,6 +202,36 @@ class History:
             if successor is not None:
                 self.actors.append(successor)
                 successor.start()
+
+    def _clone(self, process: Process, seconds: float) -> None:
+        """Let a process go on twice, as soon as it does nothing. seconds: so much later the clone goes on."""
+        actors = [actor for actor in self.actors if actor.process is process]
+        if process.host.dead or all(actor.done for actor in actors) or "root" not in vars(process):
+            self._awaited -= 1
+        elif process.host.calls or not all(self.world.is_idle(task) for task in self._threads_of(process)):
+            self.world.at(self.world.now + AGAIN, lambda: self._clone(process, seconds))
+        else:
+            self._awaited -= 1
+            self._begin_clone(process, seconds, actors)
+
+    def _threads_of(self, process: Process) -> list[Task]:
+        """Those that are not actors."""
+        actors = {actor.task for actor in self.actors}
+        return [task for task in self.world.tasks if task.host is process.host and task not in actors]
+
+    def _begin_clone(self, process: Process, seconds: float, actors: list[Actor]) -> None:
+        number = len(self.processes)
+        host = process.host.copy(f"{process.host.name}, clone {number}")
+        cloned = Process(self, host, self.store(host, random.Random(f"{self.plan.seed}/clone {number}")))
+        memory = Memory([(process.store, cloned.store), *((each, each) for each in (self, self.world, self.objects))])
+        vars(cloned)["root"] = memory.of(process.root)
+        self.processes.append(cloned)
+        host.stop(seconds)
+        self.world.note(host.name, "begins")
+        self.world.spawn(host, "clone", memory.begin_threads)
+        for actor in actors:
+            self.actors.append(type(actor)(self, cloned, f"{actor.name}'{number}"))
+            self.actors[-1].start()
 
     def _mend(self) -> None:
         """No faults from now on."""

@@ -13,10 +13,15 @@ GRACE = 20.0
 """The grace period, seconds: so short that stops and pauses are long."""
 
 
+CLONED = frozenset({"containers", "streams", "tables"})
+"""The scenarios with clones."""
+
+
 @dataclass(frozen=True)
 class Incident:
     """What happens to a host at a time. kind: "stop" for so many seconds, "step" of its time of day by so many,
-    "outage" of its network, "kill": another process takes its place."""
+    "outage" of its network, "kill": another process takes its place, "clone": its process goes on twice, once so many
+    seconds later."""
 
     kind: str
     when: float
@@ -85,7 +90,7 @@ class Plan:
             "flights": draw.choice((1, 2, 4)),
             "linger": draw.choice((0.0, 0.005, 0.05)),
         }
-        return cls(
+        plan = cls(
             seed=seed,
             scenario=scenario,
             hosts=hosts,
@@ -105,6 +110,15 @@ class Plan:
             settings=settings,
             mailboxes=draw.random() < 0.4,
         )
+        return plan._with_clones(draw, span) if scenario in CLONED and draw.random() < 0.2 else plan
+
+    def _with_clones(self, draw: random.Random, span: float) -> Plan:
+        """One more history: of machines, so there are no mailboxes."""
+        clones = []
+        for _ in range(draw.choice((1, 1, 2))):
+            seconds = draw.choice((0.0, 0.0, GRACE / 10, GRACE * 1.5, GRACE * 10))
+            clones.append(Incident("clone", draw.uniform(0, span / 2), draw.choice(self.actors)[1], seconds))
+        return replace(self, incidents=(*self.incidents, *clones), mailboxes=False)
 
     def smaller(self) -> list[tuple[str, Plan]]:
         """Histories with less in them, and what was left out: the largest steps first."""
