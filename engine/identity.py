@@ -9,7 +9,6 @@ object stores one request every CHECK_SECONDS.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -46,7 +45,8 @@ ANY_IDENTITY = AnyIdentity()
 
 
 class RootIdentity:
-    """The generation of a root that this process opened. Thread-safe.
+    """The generation of a root that this process opened. Thread-safe, without a lock: a child that forks while another
+    thread reads the description goes on with this object (W10).
 
     Args:
         store: has the root's description. generation: from the description.
@@ -67,9 +67,7 @@ class RootIdentity:
         self._generation = generation
         self._read = read
         self._clock = clock
-        self._lock = threading.Lock()
-        self._checked = clock()
-        self._mark = mark
+        self._checked = clock(), mark
         self._replaced: RootReplaced | None = None
 
     def check(self) -> bool:
@@ -77,8 +75,8 @@ class RootIdentity:
         StorageError."""
         if self._replaced is not None:
             raise self._error(self._replaced)
-        mark = self._store.mark(ROOT)
-        if mark == self._mark and (mark is not None or self._clock() - self._checked < CHECK_SECONDS):
+        (checked, known), mark = self._checked, self._store.mark(ROOT)
+        if mark == known and (mark is not None or self._clock() - checked < CHECK_SECONDS):
             return False
         self.verify()
         return True
@@ -86,17 +84,15 @@ class RootIdentity:
     def verify(self) -> None:
         """Read the root's description. Raises RootReplaced if it is of another root or generation; StorageRefused if it
         does not exist, as on an unmounted disk; StorageError."""
-        with self._lock:
-            sent = self._clock()
-            mark = self._store.mark(ROOT)
-            try:
-                found = self._read(self._store.read(ROOT))
-            except ObjectNotFound:
-                raise self._gone() from None
-            if found != self._generation:
-                self._replaced = RootReplaced(self._store.root)
-                raise self._error(self._replaced)
-            self._checked, self._mark = sent, mark
+        sent = self._clock(), self._store.mark(ROOT)
+        try:
+            found = self._read(self._store.read(ROOT))
+        except ObjectNotFound:
+            raise self._gone() from None
+        if found != self._generation:
+            self._replaced = RootReplaced(self._store.root)
+            raise self._error(self._replaced)
+        self._checked = sent
 
     def _gone(self) -> StorageRefused:
         return StorageRefused(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chunkstore.backends.local import LocalStore
 from pravega_spark import StreamManager
+from pravega_spark.streams.pravega_lts.root import PravegaRoot
 from tests.engine.forks import in_child, refusals
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
@@ -109,6 +113,67 @@ def test_a_manager_opens_its_containers_anew_in_a_fork(manager: StreamManager) -
         writer.write_event("parent again")
     assert events(manager) == ["parent", "child", "parent again"]
     assert not manager.create_stream("sc", "more")
+
+
+class Held:
+    """Keeps threads of this process at their requests to a folder. Those of a child are not kept."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._entered, self._gate, self._process = threading.Event(), threading.Event(), os.getpid()
+        self._gate.set()
+        for verb in ("read", "read_ranges", "list"):
+            patch.setattr(LocalStore, verb, self._kept(getattr(LocalStore, verb)))
+
+    def _kept(self, usual: Callable[..., Any]) -> Callable[..., Any]:
+        def request(*arguments: Any, **others: Any) -> Any:
+            if os.getpid() == self._process:
+                self._entered.set()
+                self._gate.wait()
+            return usual(*arguments, **others)
+
+        return request
+
+    def during(self, call: Callable[[], object], work: Callable[[], object]) -> object:
+        """What `work` returns in a child that forks while another thread is at a request of `call`."""
+        self._entered.clear()
+        self._gate.clear()
+        thread = threading.Thread(target=call)
+        thread.start()
+        try:
+            assert self._entered.wait(30)
+            return in_child(work)
+        finally:
+            self._gate.set()
+            thread.join()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(monkeypatch)
+
+
+def test_a_child_uses_the_root_that_a_thread_of_its_parent_looks_at(manager: StreamManager, held: Held) -> None:
+    root = manager.root
+
+    def work() -> list[str]:
+        root.verify()
+        with manager.create_writer("sc", "one") as writer:
+            writer.write_event("child")
+        return events(manager)
+
+    assert held.during(root.verify, work) == ["child"]
+
+
+def test_a_child_opens_the_root_that_a_thread_of_its_parent_opens(held: Held, tmp_path: Path) -> None:
+    with StreamManager(tmp_path / "root") as manager:
+        found = held.during(lambda: manager.create_scope("parent"), lambda: manager.create_scope("child"))
+        assert found is True
+        assert [manager.create_scope(name) for name in ("child", "parent")] == [False, False]
+
+
+def test_a_child_reads_what_a_thread_of_its_parent_reads_of_a_pravega(held: Held, tmp_path: Path) -> None:
+    root = PravegaRoot.at(str(tmp_path))
+    assert held.during(lambda: root.archived, lambda: list(root.archived.state.segments)) == []
 
 
 PROGRAM = """

@@ -1,11 +1,12 @@
-"""Breakages of identity: streams created again under a name, two lives of one memory image, names that meet (P4, W15,
-P5)."""
+"""Breakages of identity: streams created again under a name, two lives of one memory image, forks, names that meet (P4,
+W10, W15, P5)."""
 
 from tests.planted import Breakage
 
 _STREAMS = "tests/client/test_lives.py"
 _LOG = "tests/engine/logs/test_lives.py"
 _NAMES = "tests/chunkstore/test_chunk_names.py"
+_FORKS = "tests/client/test_forks.py"
 
 BREAKAGES = [
     Breakage(
@@ -140,5 +141,19 @@ BREAKAGES = [
         old="    _expect(store, listed == names, f",
         new="    _expect(store, bool(listed), f",
         tests=["tests/chunkstore/test_selftest.py::test_a_storage_that_changes_names_of_chunks_is_refused"],
+    ),
+    Breakage(
+        name="a-child-takes-the-lock-of-its-parents-manager",
+        file="pravega_spark/client/manager.py",
+        old="            with self._locks.setdefault(this_process(), threading.Lock()):",
+        new="            with self._locks.setdefault(None, threading.Lock()):",
+        tests=[f"{_FORKS}::test_a_child_opens_the_root_that_a_thread_of_its_parent_opens"],
+    ),
+    Breakage(
+        name="a-child-takes-the-lock-of-its-parents-archive",
+        file="pravega_spark/streams/pravega_lts/root.py",
+        old="        if self._process is not this_process():",
+        new="        if self._process is None:",
+        tests=[f"{_FORKS}::test_a_child_reads_what_a_thread_of_its_parent_reads_of_a_pravega"],
     ),
 ]

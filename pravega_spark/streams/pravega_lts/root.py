@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from chunkstore import Store, open_store
 from engine.admin.progress import Progress
 from engine.admin.verify import Report
+from engine.ownership import this_process
 from engine.root import RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -40,8 +41,14 @@ class PravegaRoot(ForeignRoot):
         super().__init__(stores, RootConfig(id="", containers=1), Settings(maintenance=False, threaded=False))
         self._salvage = salvage
         self._unrecorded = unrecorded
+        self._begin()
+
+    def _begin(self) -> None:
+        """A forked child reads the metadata itself: threads that it does not have may hold the locks of its parent's
+        container and caches (W10)."""
         self._lock = threading.Lock()
         self._view: PravegaContainer | None = None
+        self._process = this_process()
 
     @classmethod
     def at(cls, url: str, storage_options: Mapping[str, Any] | None = None, **how: bool) -> PravegaRoot:
@@ -51,6 +58,8 @@ class PravegaRoot(ForeignRoot):
     @property
     def archived(self) -> PravegaContainer:
         """Its only container. Raises ArchiveDamaged, and what the store raises."""
+        if self._process is not this_process():
+            self._begin()
         with self._lock:
             if self._view is None:
                 self._view = PravegaContainer(self.stores, self._salvage, self._unrecorded)
