@@ -1,7 +1,9 @@
-"""A copy of a process with its memory and its threads, as a clone of its machine has them (W15).
+"""A copy of a process with its memory: with its threads, as a clone of its machine has them (W15), or without, as a
+forked child has it (W10).
 
-Both go on with the same writer id, the same position in the log and the same caches. The stack of a thread cannot be
-copied. So a process is cloned when its threads wait for work, and those of the clone begin their loops again.
+Two clones go on with the same writer id, the same position in the log and the same caches. The stack of a thread cannot
+be copied. So a process is cloned when its threads wait for work, and those of the clone begin their loops again. It may
+fork at any time: then the child has locks that are held by threads which it does not have.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from unittest import mock
 
-from engine.ownership import this_process
 from tests.simulation.virtual import Lock
+from tests.simulation.world import Task
 
 T = TypeVar("T")
 
@@ -28,14 +30,14 @@ class Memory:
 
     def __init__(self, instead: Iterable[tuple[object, object]]) -> None:
         self._known: dict[int, Any] = {id(old): new for old, new in instead}
-        self._known[id(this_process())] = this_process()
         self._begin: list[threading.Thread] = []
 
     def of(self, what: T) -> T:
         """A copy of it, and of all that it refers to."""
         ways = {
-            memoryview: lambda view, _: view,
-            threading.Condition: lambda condition, memo: threading.Condition(copy.deepcopy(condition._lock, memo)),
+            memoryview: _same,
+            Task: _same,
+            threading.Condition: _condition,
             threading.Thread: self._thread,
             types.CellType: _cell,
             types.FunctionType: _function,
@@ -56,6 +58,15 @@ class Memory:
         if thread.is_alive():
             self._begin.append(copied)
         return copied
+
+
+def _same(what: Any, memo: dict[int, Any]) -> Any:
+    return what
+
+
+def _condition(condition: threading.Condition, memo: dict[int, Any]) -> threading.Condition:
+    """Without the threads that wait, which are not there."""
+    return threading.Condition(copy.deepcopy(vars(condition)["_lock"], memo))
 
 
 def _lock(lock: Lock, memo: dict[int, Any]) -> Lock:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chunkstore.paths import ROOT
@@ -15,6 +15,7 @@ from engine.admin.verify import verify
 from engine.containers.container import Container
 from engine.errors import DataCorruption, LogLost, RootReplaced
 from engine.logs.mailbox import no_mailbox
+from engine.ownership import MadeBeforeFork
 from engine.root import Root, RootConfig
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
@@ -46,11 +47,12 @@ UNSOUND = (DataCorruption, LogLost, RootReplaced)
 
 
 class Process:
-    """A process of the product: a root, opened on a host."""
+    """A process of the product: a root, opened on a host. opened: its container, once it was used."""
 
     def __init__(self, history: History, host: Host, store: HostStore) -> None:
         self.host = host
         self.store = store
+        self.opened: Container | None = None
         self._history = history
 
     @functools.cached_property
@@ -70,7 +72,8 @@ class Process:
 
     def container(self) -> Container:
         """Its container, opened again if it is offline."""
-        return self.root.container(0)
+        self.opened = self.root.container(0)
+        return self.opened
 
 
 class History:
@@ -185,6 +188,8 @@ class History:
         elif incident.kind == "clone":
             self._awaited += 1
             self._clone(process, incident.seconds)
+        elif incident.kind == "fork":
+            self._fork(process)
         elif not process.host.dead:
             process.host.kill()
             self._awaited += 1
@@ -205,33 +210,74 @@ class History:
 
     def _clone(self, process: Process, seconds: float) -> None:
         """Let a process go on twice, as soon as it does nothing. seconds: so much later the clone goes on."""
-        actors = [actor for actor in self.actors if actor.process is process]
-        if process.host.dead or all(actor.done for actor in actors) or "root" not in vars(process):
+        if process.host.dead or process.opened is None or all(actor.done for actor in self._actors_of(process)):
             self._awaited -= 1
         elif process.host.calls or not all(self.world.is_idle(task) for task in self._threads_of(process)):
             self.world.at(self.world.now + AGAIN, lambda: self._clone(process, seconds))
         else:
             self._awaited -= 1
-            self._begin_clone(process, seconds, actors)
+            cloned, memory = self._copied(process, "clone")
+            vars(cloned)["root"] = memory.of(process.root)
+            cloned.host.stop(seconds)
+            self.world.spawn(cloned.host, "threads", memory.begin_threads)
+            self._begin(cloned, self._actors_of(process))
+
+    def _fork(self, process: Process) -> None:
+        """Let a process have a child, whatever its threads do just now."""
+        if process.host.dead or process.opened is None:
+            return
+        parents = [(process.host, process.host)]  # what it inherits is still its parent's
+        child, memory = self._copied(process, "child", parents)
+        copies = memory.of((process.root, process.manager, process.opened))
+        vars(child)["root"], vars(child)["manager"], inherited = copies
+        self.world.spawn(child.host, "inherited", lambda: self._check_refused(inherited))
+        self._begin(child, self._actors_of(process))
+
+    def _copied(
+        self, process: Process, what: str, instead: Sequence[tuple[object, object]] = ()
+    ) -> tuple[Process, Memory]:
+        """A process on a host of its own, which has no root yet, and what copies one for it."""
+        name = f"{process.host.name}, {what} {len(self.processes)}"
+        host = process.host.copy(name)
+        copied = Process(self, host, self.store(host, random.Random(f"{self.plan.seed}/{name}")))
+        shared = [(each, each) for each in (self, self.world, self.objects)]
+        self.processes.append(copied)
+        self.world.note(name, "begins")
+        return copied, Memory([(process.host, host), (process.store, copied.store), *shared, *instead])
+
+    def _actors_of(self, process: Process) -> list[Actor]:
+        return [actor for actor in self.actors if actor.process is process]
 
     def _threads_of(self, process: Process) -> list[Task]:
         """Those that are not actors."""
         actors = {actor.task for actor in self.actors}
         return [task for task in self.world.tasks if task.host is process.host and task not in actors]
 
-    def _begin_clone(self, process: Process, seconds: float, actors: list[Actor]) -> None:
-        number = len(self.processes)
-        host = process.host.copy(f"{process.host.name}, clone {number}")
-        cloned = Process(self, host, self.store(host, random.Random(f"{self.plan.seed}/clone {number}")))
-        memory = Memory([(process.store, cloned.store), *((each, each) for each in (self, self.world, self.objects))])
-        vars(cloned)["root"] = memory.of(process.root)
-        self.processes.append(cloned)
-        host.stop(seconds)
-        self.world.note(host.name, "begins")
-        self.world.spawn(host, "clone", memory.begin_threads)
+    def _begin(self, copied: Process, actors: list[Actor]) -> None:
+        """Begin actors of the same kinds as these in a copy of their process."""
         for actor in actors:
-            self.actors.append(type(actor)(self, cloned, f"{actor.name}'{number}"))
+            self.actors.append(type(actor)(self, copied, f"{actor.name}'{len(self.processes)}"))
             self.actors[-1].start()
+
+    def _check_refused(self, inherited: Container) -> None:
+        """A child cannot use its parent's container: each call is refused, and neither waits nor sends anything."""
+        for call in (
+            lambda: inherited.commit([]),
+            lambda: inherited.submit([]),
+            inherited.refresh,
+            inherited.flush,
+            inherited.checkpoint,
+            inherited.collect_garbage,
+        ):
+            now = self.world.now
+            try:
+                call()
+                refused = False
+            except MadeBeforeFork:
+                refused = True
+            require(refused and self.world.now == now, f"a child used its parent's container: {call}")
+        inherited.close()
+        require(self.world.now == now, "a child closed its parent's container")
 
     def _mend(self) -> None:
         """No faults from now on."""

@@ -14,14 +14,14 @@ GRACE = 20.0
 
 
 CLONED = frozenset({"containers", "streams", "tables"})
-"""The scenarios with clones."""
+"""The scenarios with clones and forks."""
 
 
 @dataclass(frozen=True)
 class Incident:
     """What happens to a host at a time. kind: "stop" for so many seconds, "step" of its time of day by so many,
     "outage" of its network, "kill": another process takes its place, "clone": its process goes on twice, once so many
-    seconds later."""
+    seconds later, "fork": its process gets a child."""
 
     kind: str
     when: float
@@ -110,15 +110,16 @@ class Plan:
             settings=settings,
             mailboxes=draw.random() < 0.4,
         )
-        return plan._with_clones(draw, span) if scenario in CLONED and draw.random() < 0.2 else plan
+        return plan._with_copies(draw, span) if scenario in CLONED and draw.random() < 0.3 else plan
 
-    def _with_clones(self, draw: random.Random, span: float) -> Plan:
-        """One more history: of machines, so there are no mailboxes."""
-        clones = []
+    def _with_copies(self, draw: random.Random, span: float) -> Plan:
+        """The same plan with clones and forks, and without mailboxes: those of clones would be on one machine."""
+        copies = []
         for _ in range(draw.choice((1, 1, 2))):
             seconds = draw.choice((0.0, 0.0, GRACE / 10, GRACE * 1.5, GRACE * 10))
-            clones.append(Incident("clone", draw.uniform(0, span / 2), draw.choice(self.actors)[1], seconds))
-        return replace(self, incidents=(*self.incidents, *clones), mailboxes=False)
+            kind = draw.choice(("clone", "fork"))
+            copies.append(Incident(kind, draw.uniform(0, span / 2), draw.choice(self.actors)[1], seconds))
+        return replace(self, incidents=(*self.incidents, *copies), mailboxes=False)
 
     def smaller(self) -> list[tuple[str, Plan]]:
         """Histories with less in them, and what was left out: the largest steps first."""

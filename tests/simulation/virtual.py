@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from engine import ownership
 from engine.containers.container import Container
 from engine.logs import durable_log, polling, processor, transaction
 from engine.logs.mailbox import no_mailbox
@@ -252,10 +253,12 @@ def virtual(world: World, open_mailbox: Callable[[bytes], Any] = no_mailbox) -> 
             (random, "_urandom", chance.randbytes),
             (pools, "_global_shutdown_lock", contextlib.nullcontext()),  # of all hosts, one of which may die with it
             (durable_log, "open_mailbox", open_mailbox),
+            (ownership, "_this", None),  # each host is a process
             (Container.__init__, "__kwdefaults__", defaults),
             *((module, "uninterrupted", world.uninterrupted) for module in DEFERRING),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
+        world.on_switch = lambda task: setattr(ownership, "_this", task.host)
         random.seed(chance.random())
         collecting = gc.isenabled()
         gc.disable()  # what it finalizes, and when, is no matter of the seed

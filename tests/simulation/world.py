@@ -125,6 +125,7 @@ class Task:
 
 class World:
     """The time, and the threads. now: seconds. current: the thread that runs. failure: the first error of a thread.
+    on_switch: is called before a thread goes on.
 
     switches: how often, from 0 to 1, a thread that takes a lock lets others run first.
     """
@@ -135,6 +136,7 @@ class World:
         self.switches = switches
         self.failure: BaseException | None = None
         self.current: Task | None = None
+        self.on_switch: Callable[[Task], object] = lambda task: None
         self.trace: list[tuple[float, str, str]] = []
         self.tasks: list[Task] = []
         self._due: list[tuple[float, int, int, float, Task | None, Callable[[], object] | None]] = []
@@ -285,7 +287,9 @@ class World:
         self.current = task
         if task is None:
             self._main.release()
-        elif task.begun:
+            return
+        self.on_switch(task)
+        if task.begun:
             task.baton.release()
         else:
             task.begun = True
