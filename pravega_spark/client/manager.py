@@ -20,7 +20,7 @@ from engine.admin import backups
 from engine.admin.backups import RootBackup
 from engine.admin.progress import Progress, no_progress
 from engine.errors import DataCorruption, RootNotFound
-from engine.ownership import this_process
+from engine.ownership import ProcessLock
 from engine.root import Root
 from engine.settings import Settings
 from engine.signatures import key_in
@@ -209,7 +209,7 @@ class StreamManager:
         return manager
 
     def _begin(self, root: Root | None, opener: Callable[..., Root]) -> None:
-        self._locks: dict[object, threading.Lock] = {}  # of each process: a child finds its own free (W10)
+        self._opening = ProcessLock()
         self._open_root, self._opener, self._closed = root, opener, False
         self._missing = ""
         self._writers: weakref.WeakSet[EventWriter | LargeEvent | ByteStream | StreamReaderGroup | EventFile]
@@ -220,7 +220,7 @@ class StreamManager:
         Raises RootNotFound, StorageRefused, Closed."""
         self._check_open()
         if self._open_root is None:
-            with self._locks.setdefault(this_process(), threading.Lock()):
+            with self._opening.mine:
                 if self._open_root is None:
                     self._open_root = self._opener(**how)
         return self._open_root

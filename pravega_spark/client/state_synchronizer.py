@@ -7,10 +7,10 @@ is that of the original (UpdateOrInitSerializer): `1` and an initial update, or 
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from engine.ownership import ProcessLock
 from pravega_spark.client.revisioned_stream import RevisionedStreamClient, Serializer
 from pravega_spark.errors import CorruptedState, NotInitialized, TruncatedData
 from pravega_spark.parameters import checks_parameters
@@ -72,7 +72,7 @@ class StateSynchronizer(Generic[S]):
         self._name = name
         self._update, self._initial = update, initial
         self._known: tuple[S, Revision] | None = None  # the state, and the place up to which it has all updates
-        self._applying = threading.RLock()
+        self._applying = ProcessLock(recursive=True)
 
     def __repr__(self) -> str:
         return f"StateSynchronizer({self._name!r})"
@@ -140,7 +140,7 @@ class StateSynchronizer(Generic[S]):
     def _apply(self, revision: Revision, written: _Written) -> None:
         """Apply what an event holds, as far as the state in memory is older. The lock keeps two threads from applying
         an update twice; readers of the state do not wait for it."""
-        with self._applying:
+        with self._applying.mine:
             known = self._known
             if isinstance(written, _Initial):
                 if known is None or known[1] < revision:

@@ -15,6 +15,7 @@ import pytest
 from chunkstore.backends.local import LocalStore
 from pravega_spark import StreamManager
 from pravega_spark.streams.pravega_lts.root import PravegaRoot
+from tests.client.synchronized_sets import SetText, text_of
 from tests.engine.forks import in_child, refusals
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
@@ -116,25 +117,25 @@ def test_a_manager_opens_its_containers_anew_in_a_fork(manager: StreamManager) -
 
 
 class Held:
-    """Keeps threads of this process at their requests to a folder. Those of a child are not kept."""
+    """Keeps threads of this process in calls of some methods. Those of a child are not kept."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, *methods: str) -> None:
         self._entered, self._gate, self._process = threading.Event(), threading.Event(), os.getpid()
         self._gate.set()
-        for verb in ("read", "read_ranges", "list"):
-            patch.setattr(LocalStore, verb, self._kept(getattr(LocalStore, verb)))
+        for method in methods:
+            patch.setattr(owner, method, self._kept(getattr(owner, method)))
 
     def _kept(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        def request(*arguments: Any, **others: Any) -> Any:
+        def kept(*arguments: Any, **others: Any) -> Any:
             if os.getpid() == self._process:
                 self._entered.set()
                 self._gate.wait()
             return usual(*arguments, **others)
 
-        return request
+        return kept
 
     def during(self, call: Callable[[], object], work: Callable[[], object]) -> object:
-        """What `work` returns in a child that forks while another thread is at a request of `call`."""
+        """What `work` returns in a child that forks while another thread is kept in `call`."""
         self._entered.clear()
         self._gate.clear()
         thread = threading.Thread(target=call)
@@ -149,7 +150,8 @@ class Held:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    return Held(monkeypatch)
+    """Threads are kept at requests to a folder."""
+    return Held(monkeypatch, LocalStore, "read", "read_ranges", "list")
 
 
 def test_a_child_uses_the_root_that_a_thread_of_its_parent_looks_at(manager: StreamManager, held: Held) -> None:
@@ -169,6 +171,27 @@ def test_a_child_opens_the_root_that_a_thread_of_its_parent_opens(held: Held, tm
         found = held.during(lambda: manager.create_scope("parent"), lambda: manager.create_scope("child"))
         assert found is True
         assert [manager.create_scope(name) for name in ("child", "parent")] == [False, False]
+
+
+def test_a_child_changes_a_state_that_a_thread_of_its_parent_applies_an_update_to(
+    manager: StreamManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = text_of(manager)
+    state.initialize(SetText("first"))
+    text_of(manager).update_state_unconditionally(SetText("second"))
+
+    def known() -> str:
+        state.fetch_updates()
+        text = state.get_state()
+        assert text is not None
+        return text.value
+
+    def work() -> str:
+        state.update_state_unconditionally(SetText("of the child"))
+        return known()
+
+    assert Held(monkeypatch, SetText, "apply_to").during(state.fetch_updates, work) == "of the child"
+    assert known() == "of the child"
 
 
 def test_a_child_reads_what_a_thread_of_its_parent_reads_of_a_pravega(held: Held, tmp_path: Path) -> None:

@@ -143,10 +143,10 @@ BREAKAGES = [
         tests=["tests/chunkstore/test_selftest.py::test_a_storage_that_changes_names_of_chunks_is_refused"],
     ),
     Breakage(
-        name="a-child-takes-the-lock-of-its-parents-manager",
-        file="pravega_spark/client/manager.py",
-        old="            with self._locks.setdefault(this_process(), threading.Lock()):",
-        new="            with self._locks.setdefault(None, threading.Lock()):",
+        name="a-child-waits-for-locks-of-its-parent",
+        file="engine/ownership.py",
+        old="        return self._locks.get(_this) or self._locks.setdefault(_this, self._new())",
+        new="        return next(iter(self._locks.values()))",
         tests=[f"{_FORKS}::test_a_child_opens_the_root_that_a_thread_of_its_parent_opens"],
     ),
     Breakage(
