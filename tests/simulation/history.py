@@ -89,6 +89,7 @@ class History:
         self.processes: list[Process] = []
         self.stores: list[HostStore] = []
         self.errors: list[str] = []
+        self.interrupted = 0  # containers that went offline by an interrupt
         self.shared: Any = None
         self.copies: Any = None
         self.config = RootConfig(
@@ -311,6 +312,7 @@ class History:
         self.sound.root.close()
         self._verify()
         require(not self.errors, f"logged as errors: {self.errors}")
+        require(self.interrupted <= self.world.torn, "a container went offline by an interrupt that could be deferred")
 
     def _verify(self) -> None:
         """Look at everything in the root: no error, and no object is missing that the state names."""
@@ -332,6 +334,7 @@ class History:
                 if task is None or task.ending or history.world.failure is not None:
                     return
                 history.world.note(task.host.name, f"logs {record.levelname}: {record.getMessage()}")
+                history.interrupted += "KeyboardInterrupt ended its work" in record.getMessage()
                 if record.levelno >= logging.ERROR:
                     history.errors.append(record.getMessage())
 

@@ -125,7 +125,7 @@ class Task:
 
 class World:
     """The time, and the threads. now: seconds. current: the thread that runs. failure: the first error of a thread.
-    on_switch: is called before a thread goes on.
+    on_switch: is called before a thread goes on. torn: how many interrupts were deferred too long.
 
     switches: how often, from 0 to 1, a thread that takes a lock lets others run first.
     """
@@ -136,6 +136,7 @@ class World:
         self.switches = switches
         self.failure: BaseException | None = None
         self.current: Task | None = None
+        self.torn = 0
         self.on_switch: Callable[[Task], object] = lambda task: None
         self.trace: list[tuple[float, str, str]] = []
         self.tasks: list[Task] = []
@@ -207,6 +208,7 @@ class World:
 
     def _raise_interrupt(self, task: Task) -> None:
         if task.struck and (task.forced or not task.deferring):
+            self.torn += task.deferring > 0
             task.struck = task.forced = False
             raise KeyboardInterrupt
 
