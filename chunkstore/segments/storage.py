@@ -400,7 +400,7 @@ class ChunkedSegmentStorage:
         """Commit; the journal, which knows system segments only, records the changes before they are visible."""
         chunks.record = chunks.record._replace(last_modified=self._now())
         chunks.save()
-        is_system = self._journal is not None and chunks.record.status & RecordStatus.SYSTEM_SEGMENT
+        is_system = chunks.record.status & RecordStatus.SYSTEM_SEGMENT
         transaction.commit(partial(self._journal, changes) if self._journal is not None and is_system else None)
 
     @staticmethod
@@ -542,10 +542,11 @@ class ChunkedSegmentStorage:
                 # One transaction over the copy, however long it takes: the collector forestalls its commit, or waits.
                 chunks = self._owned(transaction, segment)
                 first, start = chunks.record.first_chunk, chunks.record.start_offset
-                if first is None or start == chunks.record.length:
+                if first is None:
                     return
                 placed = PlacedChunk(chunks.record.first_chunk_start, chunks.chunk(first))
-                if self._is_worth_relocating(segment, placed, start):
+                # A concurrent truncation may be about to take the chunk out.
+                if start < placed.end and self._is_worth_relocating(segment, placed, start):
                     (name,) = self._track_new_chunks(segment, [start], transaction)
                     source = WrittenChunk(first, placed.chunk.length, placed.chunk.checksums)
                     checksums = copy_chunks(self._chunks, segment, [source], name, start - placed.start)

@@ -30,6 +30,11 @@ def own_chunk_bytes(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     monkeypatch.setattr("pravega_spark.streams.writing.collector.OWN_CHUNK_BYTES", least)
 
 
+def large_part_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A large event among the rows of a task is written in chunks of this size."""
+    monkeypatch.setattr("pravega_spark.streams.writing.collector.LARGE_PART_BYTES", size)
+
+
 def scanned_at_a_time(monkeypatch: pytest.MonkeyPatch, step: int, unindexed: int) -> None:
     """A scan looks for `step` bytes at a time in the index, and needs it for no range of up to `unindexed` bytes."""
     monkeypatch.setattr("pravega_spark.streams.reading.scan.STEP", step)

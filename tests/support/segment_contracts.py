@@ -370,8 +370,9 @@ class SegmentContract:
             error = refused(BadStoredOffset, segments.truncate, NAME, offset)
             assert (error.segment, error.given) == (NAME, offset)
 
-    def test_truncation_takes_out_many_chunks_in_parts(self, world: World) -> None:
-        segments = world.open(config=SegmentStorageConfig(transaction_batch=3))
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_truncation_takes_out_many_chunks_in_parts(self, world: World, batch: int) -> None:
+        segments = world.open(config=SegmentStorageConfig(transaction_batch=batch))
         world.make(segments, NAME, [1] * 20)
         segments.truncate(NAME, 17)
         assert [placed.start for placed in segments.layout(NAME)] == [17, 18, 19]

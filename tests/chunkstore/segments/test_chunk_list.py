@@ -279,6 +279,10 @@ def test_a_list_without_an_index_is_walked(monkeypatch: pytest.MonkeyPatch) -> N
         for offset in (chunks.end, -1):
             with pytest.raises(MetadataConflict):
                 layout.find(offset)
+        _, (name, start, end), (after, *_) = chunks.plain[:3]
+        assert end <= layout.record.blocks[0][0]
+        layout.replace(start, [name], start, "x", end - start)
+        assert (layout.find(start).chunk.name, layout.find(end).chunk.name) == ("x", after)
 
 
 def test_empty_chunks_do_no_harm() -> None:
@@ -315,5 +319,215 @@ def test_what_begins_elsewhere_is_not_replaced() -> None:
         for start in (3, 6):
             with pytest.raises(MetadataConflict):
                 layout.replace(start, ["b"], start, "x", 10 - start)
+        for length in (4, 6):
+            with pytest.raises(MetadataConflict):
+                layout.replace(5, ["b"], 5, "x", length)
+        for start, old, length in ((0, ["b"], 5), (0, ["a", "c"], 10), (5, ["b", "c", "d"], 10), (0, [], 0)):
+            with pytest.raises(MetadataConflict):
+                layout.replace(start, old, start, "x", length)
         layout.replace(5, ["b"], 5, "x", 5)
         assert [layout.find(offset).chunk.name for offset in range(15)] == ["a"] * 5 + ["x"] * 5 + ["c"] * 5
+
+
+def listed(layout: ChunkList) -> list[tuple[str, int]]:
+    """Names and lengths of all chunks."""
+    record = layout.record
+    walked = layout.walk(record.first_chunk_start, record.first_chunk, record.length)
+    return [(placed.chunk.name, placed.chunk.length) for placed in walked]
+
+
+@pytest.mark.parametrize(
+    ("truncated", "start", "old", "new_start"),
+    [
+        (2, 0, "a", 3),  # byte 2 is not truncated
+        (2, 0, "a", -1),
+        (7, 0, "a", 5),  # nothing of it is left
+        (2, 5, "b", 6),  # not the first one
+        (7, 5, "b", 6),
+        (2, 5, "b", 4),
+    ],
+)
+def test_only_truncated_bytes_of_the_first_chunk_are_left_out_of_a_new_one(
+    truncated: int, start: int, old: str, new_start: int
+) -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk("a", 5), WrittenChunk("b", 5), WrittenChunk("c", 5)])
+        layout.record = layout.record._replace(start_offset=truncated)
+        with pytest.raises(ValueError, match="cannot replace"):
+            layout.replace(start, [old], new_start, "x", start + 5 - new_start)
+        assert listed(layout) == [("a", 5), ("b", 5), ("c", 5)]
+        first = min(truncated, 4)
+        layout.replace(0, ["a"], first, "x", 5 - first)
+        assert listed(layout) == [("x", 5 - first), ("b", 5), ("c", 5)]
+        assert (layout.record.first_chunk_start, layout.record.length) == (first, 15)
+        layout.record.check_invariants()
+
+
+def test_a_record_that_is_gone_is_a_conflict() -> None:
+    """Of a chunk in the middle, of a block of the index, and of the one that names a chunk that is replaced."""
+    for lost in ("chunk", "block"):
+        chunks = Chunks(0)
+        with chunks.metadata.begin(segment_key(NAME)) as transaction:
+            layout = ChunkList(transaction, chunks.record())
+            layout.extend([WrittenChunk(name, 5) for name in "abcdefg"])
+            (_, block), _ = layout.record.blocks
+            transaction.delete("d" if lost == "chunk" else block)
+            with pytest.raises(MetadataConflict, match=NAME):
+                layout.find(17)
+            with pytest.raises(MetadataConflict, match=NAME):
+                layout.replace(20, ["e"], 20, "x", 5)
+            assert layout.find(31).chunk.name == "g"
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_list_that_was_emptied_begins_again_where_it_ended(joined: bool) -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+
+        def add(*added: WrittenChunk) -> None:
+            if joined:
+                source = ChunkList(transaction, StoredSegmentRecord(OTHER, status=RecordStatus.ACTIVE))
+                source.extend(added)
+                layout.join(source.record)
+            else:
+                layout.extend(added)
+
+        for first in (0, 30):
+            assert layout.record.first_chunk is None
+            for number in range(6):
+                add(WrittenChunk(f"{first + 5 * number}", 5))
+                assert layout.record.first_chunk_start == first
+                layout.record.check_invariants()
+            assert listed(layout) == [(f"{start}", 5) for start in range(first, first + 30, 5)]
+            assert [layout.find(at).chunk.name for at in range(first, first + 30, 5)] == [
+                f"{start}" for start in range(first, first + 30, 5)
+            ]
+            layout.record = layout.record._replace(start_offset=first + 30)
+            add()
+            assert len(layout.cut(10)) == 6
+            layout.record.check_invariants()
+        layout.save()
+        transaction.commit()
+    assert set(chunks.table.rows) == {segment_key(NAME)}  # nothing is left of the chunks, nor of their index
+
+
+def test_a_list_that_ends_early_is_a_conflict() -> None:
+    """Else a read would return fewer bytes than the segment has."""
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk(name, 5) for name in "abc"])
+        assert [placed.chunk.name for placed in layout.covering(3, 15)] == ["a", "b", "c"]
+        layout.record = layout.record._replace(length=16)
+        with pytest.raises(MetadataConflict):
+            list(layout.covering(3, 16))
+
+
+def test_the_list_of_a_system_segment_is_pinned_and_has_no_index() -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin() as transaction:
+        status = RecordStatus.ACTIVE | RecordStatus.SYSTEM_SEGMENT
+        layout = ChunkList(transaction, StoredSegmentRecord(OTHER, status=status))
+        layout.extend([WrittenChunk(name, 5) for name in "abcdefg"])
+        layout.grow(2, b"sum!")
+        assert layout.record.length == 37
+        assert not layout.record.blocks
+        assert layout.cut(10) == []
+        layout.record = layout.record._replace(start_offset=12)
+        assert layout.cut(10) == ["a", "b"]
+        layout.save()
+        transaction.commit()
+    assert set(chunks.table.rows) == {segment_key(NAME)}
+    with chunks.metadata.begin() as transaction:
+        record = transaction.segment(OTHER)
+        assert record is not None
+        layout = ChunkList(transaction, record)
+        assert listed(layout) == [("c", 5), ("d", 5), ("e", 5), ("f", 5), ("g", 7)]
+        assert layout.chunk("g").checksums == b"sum!"
+        with pytest.raises(MetadataConflict):
+            layout.chunk("a")
+
+
+def test_a_segment_that_is_joined_is_gone() -> None:
+    for lengths in ([], [5, 7]):
+        chunks = Chunks(0)
+        with chunks.metadata.begin(segment_key(NAME), segment_key(OTHER)) as transaction:
+            source = ChunkList(transaction, StoredSegmentRecord(OTHER, status=RecordStatus.ACTIVE))
+            source.extend([WrittenChunk(f"chunk {length}", length, b"sum!") for length in lengths])
+            source.save()
+            layout = ChunkList(transaction, chunks.record())
+            layout.join(source.record)
+            layout.save()
+            transaction.commit()
+        with chunks.metadata.begin() as transaction:
+            assert transaction.segment(OTHER) is None
+            layout = ChunkList(transaction, chunks.record())
+            assert listed(layout) == [(f"chunk {length}", length) for length in lengths]
+            assert all(layout.chunk(f"chunk {length}").checksums == b"sum!" for length in lengths)
+            layout.record.check_invariants()
+
+
+def test_what_is_taken_out_is_a_list_of_its_own() -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk(name, 5) for name in "abcdefg"])
+        before = layout.record
+        layout.extend([])
+        assert layout.record == before
+        layout.record = layout.record._replace(start_offset=12)
+        taken_out = layout.detach(10)
+        assert taken_out is not None
+        assert taken_out.name.startswith(chunk_list.DELETED) and taken_out.name.endswith(f"/{NAME}")
+        assert not taken_out.status & RecordStatus.ACTIVE
+        taken_out.check_invariants()
+        assert taken_out.chunk_count == 2
+        assert listed(ChunkList(transaction, taken_out)) == [("a", 5), ("b", 5)]
+        assert listed(layout) == [(name, 5) for name in "cdefg"]
+        assert layout.detach(10) is None
+        replaced = layout.replace(15, ["d", "e"], 15, "x", 10, b"sum!")
+        replaced.check_invariants()
+        assert listed(ChunkList(transaction, replaced)) == [("d", 5), ("e", 5)]
+        assert listed(layout) == [("c", 5), ("x", 10), ("f", 5), ("g", 5)]
+        assert layout.chunk("x").checksums == b"sum!"
+        layout.replace(25, ["f", "g"], 25, "y", 10)
+        assert (layout.record.last_chunk, layout.record.last_chunk_start, layout.record.chunk_count) == ("y", 25, 3)
+        layout.extend([WrittenChunk("z", 5)])
+        assert listed(layout) == [("c", 5), ("x", 10), ("y", 10), ("z", 5)]
+        layout.record.check_invariants()
+
+
+def test_empty_chunks_at_the_end_are_taken_out_too_some_at_a_time() -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk(*chunk) for chunk in [("a", 5), ("b", 5), ("c", 0), ("d", 0), ("e", 0)]])
+        layout.record = layout.record._replace(start_offset=10)
+        assert [layout.cut(limit) for limit in (1, 2, 2, 2)] == [["a"], ["b", "c"], ["d", "e"], []]
+        assert layout.record.first_chunk is None
+        layout.record.check_invariants()
+
+
+@pytest.mark.parametrize(("start", "blocks"), [(20, 3), (25, 2), (30, 2), (47, 2), (50, 1), (74, 1), (75, 0)])
+@pytest.mark.parametrize("detached", [False, True])
+def test_blocks_go_with_the_last_of_their_chunks(start: int, blocks: int, detached: bool) -> None:
+    chunks = Chunks(0)
+    with chunks.metadata.begin(segment_key(NAME)) as transaction:
+        layout = ChunkList(transaction, chunks.record())
+        layout.extend([WrittenChunk(f"{number}", 5) for number in range(15)])
+        bases = [base for base, _ in layout.record.blocks]
+        assert bases == [0, 25, 50]
+        layout.record = layout.record._replace(start_offset=start)
+        taken_out = layout.detach(100) if detached else None
+        if not detached:
+            layout.cut(100)
+        assert [base for base, _ in layout.record.blocks] == bases[3 - blocks :]
+        if taken_out is not None:
+            assert [base for base, _ in taken_out.blocks] == bases[: 3 - blocks]
+        layout.save()
+        transaction.commit()
+    rows = 1 + (15 - start // 5) + blocks
+    assert len(chunks.table.rows) == rows + (start // 5 + 3 - blocks if detached else 0)

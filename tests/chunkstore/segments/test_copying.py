@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from chunkstore.checksums import BLOCK, block_checksums
+from chunkstore.errors import ObjectNotFound
 from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentDamaged
 from chunkstore.testing import CountingStore, SimulatedStore
+
+
+class ReadersStore(SimulatedStore):
+    """Remembers the threads that read."""
+
+    def __init__(self, remote: bool) -> None:
+        super().__init__(remote=remote)
+        self.readers: set[int] = set()
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        self.readers.add(threading.get_ident())
+        return super().read(path, start, end)
+
+
+class SyncedStore(SimulatedStore):
+    """Remembers what is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync(self, prefix: str) -> None:
+        self.synced.append(prefix)
+        super().sync(prefix)
 
 
 @pytest.mark.parametrize("skip", [0, 7, BLOCK, BLOCK + 7])
@@ -33,3 +60,47 @@ def test_a_copy_that_is_there_is_not_written_again() -> None:
     sums = [copy_chunks(store, "s", [source], "s/copy") for _ in range(2)]
     assert sums == [block_checksums(b"abc")] * 2
     assert store.count("put", "s/copy") == 1
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 20])
+def test_several_chunks_become_one(remote: bool, count: int) -> None:
+    """Of the first one something is left out, and nothing of the others."""
+    store = SimulatedStore(remote=remote)
+    pieces = [bytes([number]) * (number + 5) for number in range(count)]
+    sources = [WrittenChunk(f"s/{number}", len(piece), block_checksums(piece)) for number, piece in enumerate(pieces)]
+    for source, piece in zip(sources, pieces, strict=True):
+        store.put(source.name, piece)
+    expected = b"".join(pieces)[3:]
+    assert copy_chunks(store, "s", sources, "s/copy", 3) == block_checksums(expected)
+    assert store.read("s/copy") == expected
+
+
+@pytest.mark.parametrize(("remote", "count", "own"), [(True, 2, False), (True, 1, True), (False, 2, True)])
+def test_only_chunks_that_are_slow_to_read_are_read_in_parallel(remote: bool, count: int, own: bool) -> None:
+    store = ReadersStore(remote)
+    sources = [WrittenChunk(f"s/{number}", 3) for number in range(count)]
+    for source in sources:
+        store.put(source.name, b"abc")
+    copy_chunks(store, "s", sources, "s/copy")
+    assert (threading.get_ident() in store.readers) is own
+
+
+def test_a_chunk_that_lost_bytes_is_not_copied() -> None:
+    """Its checksums may not be known."""
+    store = SimulatedStore()
+    store.put("s/0", b"abc")
+    assert copy_chunks(store, "s", [WrittenChunk("s/0", 3)], "s/copy") == block_checksums(b"abc")
+    with pytest.raises(SegmentDamaged, match="ends before its byte 4"):
+        copy_chunks(store, "s", [WrittenChunk("s/0", 4)], "s/another")
+    with pytest.raises(ObjectNotFound):
+        store.stat("s/another")
+
+
+def test_a_copy_that_is_there_is_synced() -> None:
+    """The process that made it may have been killed before it had synced the file's folder."""
+    store = SyncedStore()
+    store.put("s/0", b"abc")
+    for target in ("s/t/copy", "s/t/copy", "copy", "copy"):
+        copy_chunks(store, "s", [WrittenChunk("s/0", 3)], target)
+    assert store.synced == ["s/t/", ""]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,8 +22,9 @@ from chunkstore.checksums import block_checksums
 from chunkstore.chunk_names import made_for, new_chunk_name
 from chunkstore.errors import InvalidOffset, PutUnknown, StorageFull
 from chunkstore.garbage_collector import GarbageCollector
+from chunkstore.metadata.garbage_queue import GarbageKind, GarbageTask
 from chunkstore.metadata.metadata_records import Record, RecordStatus, StoredSegmentRecord, segment_key
-from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable, WithOperations
+from chunkstore.metadata.store import MemoryMetadataStore, MemoryTable, MetadataTransaction, WithOperations
 from chunkstore.port import ObjectInfo
 from chunkstore.segments.chunk_list import ChunkList, WrittenChunk
 from chunkstore.segments.errors import (
@@ -31,9 +34,11 @@ from chunkstore.segments.errors import (
     SegmentUnsupported,
     StorageNotPrimary,
     StoredSegmentExists,
+    StoredSegmentNotFound,
     StoredSegmentTruncated,
 )
-from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, SegmentStorageConfig
+from chunkstore.segments.segment_reads import ReadConfig, SegmentReads
+from chunkstore.segments.storage import NO_ROLLING, ChunkedSegmentStorage, NewChunk, SegmentStorageConfig
 from chunkstore.segments.system_changes import Appended, ChunkAdded, SystemChange, Truncated
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore, WrappingStore, fail_at
 from chunkstore.testing.contracts import refused
@@ -255,6 +260,11 @@ def test_a_write_to_an_open_chunk_is_one_request() -> None:
     for at in range(1000, 2000, 100):
         segments.write(NAME, at, DATA[:100])
     assert store.counts == Counter(append=10)
+    segments.create(OTHER, 100)
+    segments.write(OTHER, 0, DATA[:100])
+    store.reset()
+    segments.write(OTHER, 100, DATA[:10])  # the first chunk is full
+    assert store.counts == Counter(put=2)  # the new chunk, and the garbage that it would be
 
 
 # -- failures
@@ -358,6 +368,30 @@ def test_what_is_relocated_is_checked_and_keeps_checksums(damaged: bool, caplog:
         assert left.chunk.checksums == block_checksums(DATA[140:150])
 
 
+def test_a_truncation_to_the_end_has_nothing_to_relocate(caplog: pytest.LogCaptureFixture) -> None:
+    segments = World(SimulatedStore()).open()
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:150])
+    segments.truncate(NAME, 150)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", [NAME, "_system/containers/metadata_0"])
+def test_a_first_chunk_is_not_relocated_where_that_is_off_or_it_is_journaled(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(SimulatedStore())
+    config = SegmentStorageConfig(relocate=name != NAME, relocate_min=100)
+    segments = ChunkedSegmentStorage(
+        world.chunks, MemoryMetadataStore(world.table), world.queue, 1, config, journal=lambda changes: None
+    )
+    segments.create(name)
+    segments.write(name, 0, DATA[:150])
+    segments.truncate(name, 140)
+    assert [(placed.start, placed.end) for placed in segments.layout(name)] == [(0, 150)]
+    assert not caplog.records
+
+
 def test_a_segment_that_appears_while_it_is_created_is_kept() -> None:
     world = World(SimulatedStore())
     metadata = MemoryMetadataStore(world.table)
@@ -371,6 +405,55 @@ def test_a_segment_that_appears_while_it_is_created_is_kept() -> None:
     refused(StoredSegmentExists, slow.create, NAME)
     assert rival.exists(NAME)
     slow.close()
+
+
+class StoppedQueue(StoreGarbageQueue):
+    """Takes garbage once."""
+
+    stopped = False
+
+    def add(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction | None = None) -> None:
+        if self.stopped:
+            raise StorageUnavailable("the process stops here")
+        self.stopped = True
+        super().add(tasks, transaction)
+
+
+class HookedMetadata(MemoryMetadataStore):
+    """Calls `before_change` before each change begins."""
+
+    def __init__(self, table: MemoryTable) -> None:
+        super().__init__(table)
+        self.before_change: Callable[[], object] = lambda: None
+
+    def begin(self, *keys: str, read_only: bool = False, with_operations: WithOperations = ()) -> MetadataTransaction:
+        if not read_only:
+            self.before_change()
+        return super().begin(*keys, read_only=read_only, with_operations=with_operations)
+
+
+@pytest.mark.parametrize("start", [30, 55])
+def test_a_first_chunk_that_another_truncation_is_about_to_take_out_is_not_relocated(start: int) -> None:
+    """A truncation takes out many chunks in parts: between two of them, the first one lies before the start."""
+    world = World(SimulatedStore())
+    config = SegmentStorageConfig(transaction_batch=2, relocate_min=1)
+    metadata = HookedMetadata(world.table)
+    segments = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, config)
+    world.make(segments, NAME, [10] * 10)
+    rival = ChunkedSegmentStorage(world.chunks, metadata, StoppedQueue(world.chunks, 0), 1, config)
+    changes = itertools.count()
+
+    def let_the_rival_begin() -> None:
+        if next(changes) == 1:
+            refused(StorageUnavailable, rival.truncate, NAME, start)
+
+    metadata.before_change = let_the_rival_begin
+    segments.truncate(NAME, 5)
+    assert segments.info(NAME).start_offset == start
+    assert segments.read(NAME, start, 100 - start) == DATA[start:100]
+    assert next(segments.layout(NAME)).start == 20
+    segments.truncate(NAME, start + 1)
+    assert next(segments.layout(NAME)).start == start // 10 * 10
 
 
 class FullStore(WrappingStore):
@@ -481,7 +564,8 @@ def test_threads_change_one_segment_one_after_the_other() -> None:
 # -- claims of what others wrote
 
 
-def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
+@pytest.mark.parametrize("unrecorded", [300, 0])
+def test_the_length_of_a_legacy_chunk_is_what_is_there(unrecorded: int) -> None:
     """Old versions of the original recorded a chunk's length late; newer ones and we say that we do not."""
     world = World(SimulatedStore())
     segments = world.open()
@@ -491,7 +575,7 @@ def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
     assert world.metadata is not None
     with world.metadata.begin(segment_key(NAME)) as transaction:
         layout = ChunkList(transaction, transaction.segment(NAME))  # type: ignore[arg-type]
-        layout.grow(-300)
+        layout.grow(-unrecorded)
         layout.record = layout.record._replace(status=RecordStatus.ACTIVE)
         layout.save()
         transaction.commit()
@@ -505,7 +589,8 @@ def test_the_length_of_a_legacy_chunk_is_what_is_there() -> None:
     assert third.info(NAME).length == 1000
 
 
-def test_a_segment_without_metadata_may_be_adopted() -> None:
+@pytest.mark.parametrize("rolling_length", [NO_ROLLING, 0])
+def test_a_segment_without_metadata_may_be_adopted(rolling_length: int) -> None:
     world = World(SimulatedStore())
     donor = world.open()
     metadata = MemoryMetadataStore()
@@ -516,7 +601,7 @@ def test_a_segment_without_metadata_may_be_adopted() -> None:
         if name != NAME:
             return False
         with metadata.begin() as transaction:
-            transaction.put(StoredSegmentRecord(NAME, status=RecordStatus.ACTIVE, max_rolling_length=NO_ROLLING))
+            transaction.put(StoredSegmentRecord(NAME, status=RecordStatus.ACTIVE, max_rolling_length=rolling_length))
             transaction.commit()
         return True
 
@@ -526,6 +611,277 @@ def test_a_segment_without_metadata_may_be_adopted() -> None:
     segments.write(NAME, 0, DATA)
     assert segments.read(NAME, 0, 1000) == DATA
     assert not donor.exists(NAME)
+
+
+def adopting(adopt: Callable[[ChunkedSegmentStorage, str], None]) -> tuple[ChunkedSegmentStorage, list[str]]:
+    """An instance that adopts segments without metadata by `adopt`, and the names of those that it has adopted."""
+    world = World(SimulatedStore())
+    metadata, adopted = MemoryMetadataStore(world.table), list[str]()
+    donor = ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1)
+
+    def adopt_one(name: str) -> bool:
+        adopted.append(name)
+        adopt(donor, name)
+        return True
+
+    return ChunkedSegmentStorage(world.chunks, metadata, world.queue, 1, adopter=adopt_one), adopted
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("info", ()),
+        ("delete", ()),
+        ("write", (0, b"x")),
+        ("attach", (0, [WrittenChunk("a", 1)])),
+        ("seal", ()),
+        ("unseal", ()),
+        ("truncate", (0,)),
+        ("read", (0, 0)),
+        ("scan", (0,)),
+        ("layout", ()),
+    ],
+)
+def test_each_call_adopts_a_segment_without_metadata(call: str, arguments: tuple[Any, ...]) -> None:
+    segments, adopted = adopting(ChunkedSegmentStorage.create)
+    result = getattr(segments, call)(NAME, *arguments)
+    if call in ("scan", "layout"):
+        assert list(result) == []
+    assert adopted == [NAME]
+
+
+def test_both_segments_of_a_merge_are_adopted() -> None:
+    def adopt(donor: ChunkedSegmentStorage, name: str) -> None:
+        donor.create(name)
+        donor.write(name, 0, DATA[:10])
+        if name == OTHER:
+            donor.seal(name)
+
+    segments, adopted = adopting(adopt)
+    segments.concat(NAME, 10, OTHER)
+    assert adopted == [NAME, OTHER]
+    assert segments.read(NAME, 0, 20) == DATA[:10] * 2
+
+
+def test_a_segment_without_metadata_is_adopted_before_its_chunks_are_replaced() -> None:
+    segments, adopted = adopting(ChunkedSegmentStorage.create)
+    refused(ConcurrentModification, segments.replace_chunks, NAME, 0, ["other"], NewChunk("new", math.inf), 30)
+    assert adopted == [NAME]
+
+
+# -- who may change what
+
+
+def test_the_creator_of_a_segment_owns_it_from_the_start() -> None:
+    world = World(SimulatedStore())
+    overtaken = world.open(1)
+    world.open(2).create(NAME)
+    error = refused(StorageNotPrimary, overtaken.write, NAME, 0, b"of the zombie")
+    assert (error.owner_epoch, error.epoch) == (2, 1)
+
+
+def test_a_change_of_owner_is_noted_until_the_owner_has_made_a_chunk() -> None:
+    """In the record's status, which Pravega reads too."""
+    world = World(SimulatedStore(can_append=True))
+    segments = world.open(1)
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:10])
+
+    def is_noted() -> bool:
+        with MemoryMetadataStore(world.table).begin() as transaction:
+            record = transaction.segment(NAME)
+            assert record is not None
+            return bool(record.status & RecordStatus.OWNERSHIP_CHANGED)
+
+    assert not is_noted()
+    successor = world.open(2)
+    successor.truncate(NAME, 5)
+    assert is_noted()
+    successor.write(NAME, 10, DATA[10:20])
+    assert not is_noted()
+
+
+class RecordingQueue(StoreGarbageQueue):
+    """Remembers what is queued."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, 0)
+        self.tasks: list[GarbageTask] = []
+
+    def add(self, tasks: Sequence[GarbageTask], transaction: MetadataTransaction | None = None) -> None:
+        self.tasks += tasks
+        super().add(tasks, transaction)
+
+    def taken(self) -> list[GarbageKind]:
+        """The kinds of the tasks since the last call."""
+        tasks, self.tasks = self.tasks, []
+        return [task.kind for task in tasks]
+
+
+def test_garbage_is_queued_with_the_segment_whose_commit_decides() -> None:
+    """However many chunks are taken out, they are one piece of garbage."""
+    world = World(SimulatedStore())
+    queue = RecordingQueue(world.chunks)
+    config = SegmentStorageConfig(appends=False, relocate_min=100)
+    segments = ChunkedSegmentStorage(
+        world.chunks, MemoryMetadataStore(world.table), queue, 1, config, clock=lambda: world.now
+    )
+    segments.create(NAME)
+    for start, end in ((0, 150), (150, 160), (160, 170)):
+        segments.write(NAME, start, DATA[start:end])
+    tasks = queue.tasks[:]
+    assert queue.taken() == [GarbageKind.NEW_CHUNK] * 3
+    segments.truncate(NAME, 140)  # the rest of the first chunk is copied
+    tasks += queue.tasks
+    assert queue.taken() == [GarbageKind.NEW_CHUNK, GarbageKind.SEGMENT]
+    segments.truncate(NAME, 165)  # takes out two chunks
+    tasks += queue.tasks
+    assert queue.taken() == [GarbageKind.SEGMENT]
+    segments.delete(NAME)
+    tasks += queue.tasks
+    assert queue.taken() == [GarbageKind.SEGMENT]
+    assert {(task.segment, task.due) for task in tasks} == {(NAME, world.now + config.garbage_delay)}
+
+
+def test_a_deleted_segment_cannot_be_opened_by_the_name_that_it_has_now() -> None:
+    world = World(SimulatedStore())
+    segments = world.open()
+    world.make(segments, NAME, [10, 20])
+    names = [placed.chunk.name for placed in segments.layout(NAME)]
+    segments.delete(NAME)
+    assert world.metadata is not None
+    [gone] = [record.name for _, record in world.metadata.records() if isinstance(record, StoredSegmentRecord)]
+    (new,) = segments.track_new_chunks(gone, [0])
+    for name in (gone, NAME):
+        for call in (
+            partial(segments.info, name),
+            partial(segments.write, name, 30, b"x"),
+            partial(segments.read, name, 0, 30),
+            partial(segments.replace_chunks, name, 0, names, new, 30),
+        ):
+            assert refused(StoredSegmentNotFound, call).segment == name
+        assert not segments.exists(name)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_write_to_a_segment_that_was_deleted_meanwhile_is_refused(epoch: int) -> None:
+    world = World(SimulatedStore())
+    world.open().create(NAME)
+    late = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(world.table), world.queue, 1)
+    assert late.info(NAME).length == 0
+    world.open(epoch).delete(NAME)
+    assert refused(ConcurrentModification, late.write, NAME, 0, b"x").segment == NAME
+    refused(StoredSegmentNotFound, late.write, NAME, 0, b"x")
+
+
+class ClaimedQueue(StoreGarbageQueue):
+    """A collector has claimed every new chunk."""
+
+    def waits(self, name: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("reason", ["it is in time", "the deadline has come", "a collector has claimed it"])
+def test_a_copy_is_put_in_place_only_before_a_collector_may_delete_it(reason: str) -> None:
+    world = World(SimulatedStore())
+    world.make(world.open(), NAME, [10, 20])
+    queue = (ClaimedQueue if reason == "a collector has claimed it" else StoreGarbageQueue)(world.chunks, 0)
+    segments = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(world.table), queue, 1, clock=lambda: world.now)
+    names = [placed.chunk.name for placed in segments.layout(NAME)]
+    (new,) = segments.track_new_chunks(NAME, [0])
+    assert new.deadline == world.now + segments.config.garbage_delay / 2 == world.now + 30
+    world.chunks.put(new.name, DATA[:30])
+    if reason == "the deadline has come":
+        world.now = new.deadline
+    replace = partial(segments.replace_chunks, NAME, 0, names, new, 30)
+    if reason == "it is in time":
+        replace()
+    else:
+        refused(ConcurrentModification, replace)
+    left = [placed.chunk.name for placed in segments.layout(NAME)]
+    assert left == ([new.name] if reason == "it is in time" else names)
+
+
+# -- what an instance goes on with
+
+
+def test_the_last_chunk_of_a_merged_segment_is_added_to() -> None:
+    segments = World(SimulatedStore(can_append=True)).open()
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:10])
+    end = 10
+    for merged in (DATA[10:30], b""):  # an empty one leaves the last chunk as it was
+        segments.create(OTHER)
+        segments.write(OTHER, 0, merged)
+        segments.seal(OTHER)
+        segments.concat(NAME, end, OTHER)
+        end += len(merged)
+        segments.write(NAME, end, DATA[end : end + 5])
+        end += 5
+    assert [placed.chunk.length for placed in segments.layout(NAME)] == [10, 30]
+    assert segments.read(NAME, 0, 40) == DATA[:40]
+
+
+def test_writes_to_several_segments_in_turn_stay_in_their_chunks() -> None:
+    segments = World(SimulatedStore(can_append=True)).open()
+    for name in (NAME, OTHER):
+        segments.create(name)
+    for at in range(3):
+        for name in (NAME, OTHER):
+            segments.write(name, at, DATA[at : at + 1])
+    assert [len(list(segments.layout(name))) for name in (NAME, OTHER)] == [1, 1]
+
+
+def test_pieces_of_any_length_are_cut_where_a_chunk_is_full() -> None:
+    world = World(SimulatedStore(can_append=True))
+    segments = world.open()
+    segments.create(NAME, 64)
+    at = 0
+    for lengths in ([3, 61], [10, 54, 1], [0, 100, 27], [63, 1, 63, 2], [200, 1, 1]):
+        pieces = [DATA[at + sum(lengths[:number]) :][:length] for number, length in enumerate(lengths)]
+        assert segments.write(NAME, at, pieces) == sum(lengths)
+        at += sum(lengths)
+    assert [placed.chunk.length for placed in segments.layout(NAME)] == [64] * (at // 64) + [at % 64]
+    assert segments.read(NAME, 0, at) == world.content(segments, NAME) == DATA[:at]
+
+
+def test_the_last_chunk_is_added_to_after_others_were_replaced() -> None:
+    world = World(SimulatedStore(can_append=True))
+    segments = world.open()
+    world.make(segments, NAME, [10, 20])
+    segments.write(NAME, 30, DATA[30:40])
+    names = [placed.chunk.name for placed in segments.layout(NAME)][:2]
+    (new,) = segments.track_new_chunks(NAME, [0])
+    world.chunks.put(new.name, DATA[:30])
+    segments.replace_chunks(NAME, 0, names, new, 30)
+    segments.write(NAME, 40, DATA[40:50])
+    assert [placed.chunk.length for placed in segments.layout(NAME)] == [30, 20]
+    assert segments.read(NAME, 0, 50) == DATA[:50]
+
+
+def test_each_change_notes_when_it_was() -> None:
+    world = World(SimulatedStore())
+    segments = world.open()
+    segments.create(NAME)
+    world.now += 5
+    segments.write(NAME, 0, b"x")
+    assert segments.info(NAME).last_modified == int(world.now * 1000)
+
+
+def test_reads_go_through_those_that_are_given_and_end_with_the_storage() -> None:
+    store = CountingStore(SimulatedStore())
+    metadata = MemoryMetadataStore()
+    reads = SegmentReads(store, metadata, ReadConfig(part=100, parallel=1))
+    segments = ChunkedSegmentStorage(store, metadata, StoreGarbageQueue(store, 0), 1, reads=reads)
+    segments.create(NAME)
+    segments.write(NAME, 0, DATA[:300])
+    store.reset()
+    before = set(threading.enumerate())
+    assert segments.read(NAME, 0, 300) == DATA[:300]
+    assert store.counts == Counter(read=3)
+    assert set(threading.enumerate()) - before
+    segments.close()
+    assert not set(threading.enumerate()) - before
 
 
 # -- system segments
@@ -584,6 +940,54 @@ def test_system_segments_are_pinned_and_journaled() -> None:
         assert refused(SegmentUnsupported, call).segment == SYSTEM
     segments.create(NAME)
     refused(SegmentUnsupported, segments.concat, SYSTEM, 800, NAME)
+    segments.write(SYSTEM, 800, DATA[:10])
+    [last] = segments.layout(SYSTEM)
+    (new,) = segments.track_new_chunks(SYSTEM, [800])
+    refused(SegmentUnsupported, segments.replace_chunks, SYSTEM, 800, [last.chunk.name], new, 10)
+
+
+def test_only_system_segments_are_journaled_and_only_with_a_journal() -> None:
+    world = World(SimulatedStore())
+    journal = Journal()
+    config = SegmentStorageConfig(system_rolling_length=100)
+    for sink, is_system, name in ((journal.record, True, NAME), (None, False, SYSTEM)):
+        segments = ChunkedSegmentStorage(
+            world.chunks, MemoryMetadataStore(world.table), world.queue, 1, config, journal=sink
+        )
+        segments.create(name)
+        segments.write(name, 0, DATA[:250])
+        segments.truncate(name, 120)
+        segments.seal(name)
+        assert segments.info(name).sealed and not journal.records
+        assert [placed.chunk.length for placed in segments.layout(name)] == [250]
+        assert segment_key(name) in world.table.rows
+        if is_system:
+            segments.create(SYSTEM)
+            segments.write(SYSTEM, 0, DATA[:250])
+            assert [placed.chunk.length for placed in segments.layout(SYSTEM)] == [100, 100, 50]
+            first, second, third = (placed.chunk.name for placed in segments.layout(SYSTEM))
+            assert [change for change in journal.records if isinstance(change, ChunkAdded)] == [
+                ChunkAdded(SYSTEM, first, None, 0),
+                ChunkAdded(SYSTEM, second, first, 100),
+                ChunkAdded(SYSTEM, third, second, 200),
+            ]
+            del journal.records[:]
+
+
+def test_changes_of_system_segments_have_one_order() -> None:
+    """While the journal records one, no other system segment changes; other segments may."""
+    world = World(SimulatedStore())
+
+    def record(_changes: Sequence[SystemChange]) -> None:
+        segments.write(NAME, segments.info(NAME).length, b"x")
+        with pytest.raises(RuntimeError):
+            segments.seal("_system/other")
+
+    segments = ChunkedSegmentStorage(world.chunks, MemoryMetadataStore(), world.queue, 1, journal=record)
+    for name in (NAME, SYSTEM):
+        segments.create(name)
+    segments.write(SYSTEM, 0, b"y")
+    assert segments.info(NAME).length == 1
 
 
 def test_what_the_journal_did_not_take_did_not_happen() -> None:
@@ -641,7 +1045,8 @@ def test_each_change_hands_on_its_companions() -> None:
     queue = StoreGarbageQueue(chunks, 0)
     config = SegmentStorageConfig(relocate_min=100)
     segments = ChunkedSegmentStorage(chunks, metadata, queue, 1, config)
-    segments.create(NAME)
+    segments.create(NAME, with_operations=["create"])
+    assert metadata.taken() == [(True, ["create"])]
     segments.create(OTHER)
     chunks.put("attached", b"attached")
     metadata.taken()
@@ -670,6 +1075,7 @@ def test_companions_of_a_change_that_has_nothing_to_change_happen() -> None:
     segments.attach(NAME, 7, [], with_operations=["attach"])
     assert metadata.taken() == [(False, ["truncate"]), (False, ["write"]), (False, ["attach"])]
     segments.truncate(NAME, 5)
+    segments.truncate(NAME, 7)
     segments.write(NAME, 7, b"")
     segments.attach(NAME, 7, [])
     assert metadata.taken() == []
