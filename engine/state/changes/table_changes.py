@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from engine.errors import BadKeyVersion, FlushOvertaken, TableExists, TableNotFound, WrongKeyLength
 from engine.state import operations as ops
@@ -13,7 +12,6 @@ from engine.state.changes.draft import StateDraft
 from engine.state.segments import Extent, Extents
 from engine.state.state import NOT_EXISTS
 from engine.state.tables import Table, is_created, new_table
-from engine.tables.btree import TreeRoot
 from engine.tables.content import TableLayout
 
 
@@ -70,7 +68,7 @@ def _record_one_flush(draft: StateDraft, op: ops.TableFlush) -> None:
     table = draft.tables.get(op.table)
     if table is None:
         return  # it was deleted since the cycle began
-    layout = layout_of(op.layout)
+    layout = TableLayout(*op.layout)
     if layout.key_length != table.layout.key_length:
         raise FlushOvertaken(f"table {op.table!r} has keys of another length than its flush")
     if table.layout.length + sum(extent.length for extent in op.entries) != layout.length:
@@ -103,9 +101,3 @@ def _grown(
     kept, dropped = extents.appended(end, added).truncated(start)
     drop_references(draft, dropped)
     return kept
-
-
-def layout_of(fields: Sequence[Any]) -> TableLayout:
-    """A table's layout, from its fields in an operation or a checkpoint."""
-    layout = TableLayout(*fields)
-    return layout._replace(root=TreeRoot(*layout.root)) if layout.root is not None else layout

@@ -63,7 +63,7 @@ from engine.state.operations import (
     decode_transactions,
     encode_transactions,
 )
-from engine.state.segments import MAX_VALUE, Extent, FrameRef
+from engine.state.segments import MAX_VALUE, Extent, FrameRef, StoredRef
 from engine.storage.object_reads import Stores
 from engine.tables.content import empty
 from tests.engine.state.test_formats import OPERATIONS
@@ -222,16 +222,77 @@ EXAMPLES: list[Operation] = [
     Checkpoint(),
 ]
 
+NEVER = (float, bool, np.float64, np.float32, np.bool_, Decimal, complex, dict, set, object, uuid.UUID)
+"""Types of values that stand in no field of these operations."""
+
+APPENDS: list[Operation] = [
+    Append("s/a", (Extent(FrameRef(5, 7), 1, 5, b""), Extent(StoredRef("s/b.1"), 0, 9, b"")), None, (), MAX_VALUE),
+    MergeSegment("s/a", "s/b", IndexRecords("s/a", bytes(RECORD_SIZE))),
+    Append("s/\u00e9", (Extent("\u00e9", MAX_VALUE, MAX_VALUE, b""),), MAX_VALUE, (), -MAX_VALUE - 1),
+    CreateSegment("s/\u00e9", (AttributeUpdate(W, UpdateKind.ACCUMULATE, MAX_VALUE, -MAX_VALUE - 1),)),
+]
+"""More of what an operation can append, and the bounds of its numbers."""
+
+
+def appended(operation: Operation) -> Payload | IndexRecords | None:
+    """What an operation appends that is laid out first."""
+    content = operation.content if isinstance(operation, Append) else getattr(operation, "header", ())
+    return content if isinstance(content, Payload | IndexRecords) else None
+
+
+def without_payload(operation: Operation) -> Operation:
+    """The operation with nothing that is laid out first."""
+    if appended(operation) is not None and isinstance(operation, Append):
+        return operation._replace(content=())
+    if appended(operation) is not None and isinstance(operation, MergeSegment):
+        return operation._replace(header=())
+    return operation
+
+
+def test_each_argument_that_is_odd_is_refused_or_read_back_as_it_is() -> None:
+    """As above, without chance: each odd value in each place of an operation."""
+    refused = 0
+    for operation in (*EXAMPLES, *APPENDS):
+        assert checked(operation) == operation
+        for place in places(operation):
+            for odd in ODD:
+                tried: Any = with_odd(operation, place, odd)
+                fits = type(odd) is bool and type(at(operation, place)) is bool
+                try:
+                    judged = checked(tried)
+                except InvalidOperation:
+                    refused += 1
+                    continue
+                assert fits or type(odd) not in NEVER, (operation, place, odd)
+                assert (type(judged), appended(judged)) == (type(tried), appended(tried))
+                judged = without_payload(judged)
+                assert is_plain(judged), judged
+                written = [LoggedTransaction(5, (judged,))]
+                assert decode_transactions(encode_transactions(written, OWN), OWN) == written, (operation, place, odd)
+    assert refused > 3000
+
+
+@pytest.mark.parametrize("segment", [None, 5, b"s", "half \ud800"], ids=repr)
+def test_index_records_of_an_odd_segment_are_refused(segment: Any) -> None:
+    records = IndexRecords(segment, bytes(RECORD_SIZE))
+    for operation in (Append("s/a", records), MergeSegment("s/a", "s/b", records)):
+        with pytest.raises(InvalidOperation, match=type(operation).__name__):
+            checked(operation)
+
+
+def test_what_only_looks_like_an_extent_is_refused() -> None:
+    like: Any = (("chunk", 0, 5, b"1234"),)
+    for operation in (Append("s/a", like), MergeSegment("s/a", "s/b", like)):
+        with pytest.raises(InvalidOperation, match="an Extent is due"):
+            checked(operation)
+
+
 NEVER_SUBMITTED = {ActivateSegment, LoadAttributes, AnswerSubmissions}
 """What the log makes by itself."""
 
 
 def test_every_operation_is_tried() -> None:
     assert {type(operation) for operation in EXAMPLES} == set(OPERATIONS) - NEVER_SUBMITTED
-
-
-NEVER = (float, bool, np.float64, np.float32, np.bool_, Decimal, complex, dict, set, object, uuid.UUID)
-"""Types of values that stand in no field of these operations."""
 
 
 def lived(simulation: Simulation) -> Container:

@@ -8,10 +8,14 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, strategies as st
 
+from chunkstore.paths import ContainerId
 from chunkstore.port import TOKEN
-from engine.errors import FrameDamaged, UnknownFormat
+from chunkstore.testing import SimulatedStore
+from engine.errors import FrameDamaged, FrameForged, UnknownFormat
 from engine.logs import frames
 from engine.logs.frames import HEADER, NOBODY, START, Frame, Kind, Position
+from engine.signed_store import SignedStore
+from tests.support.signed import KEY
 
 ME, OTHER = b"m" * 16, b"o" * 16
 PATH = "_system/containers/3/wal/00000000000000000007"
@@ -109,6 +113,62 @@ def test_a_frame_is_valid_at_its_own_place_only() -> None:
     for container, address in ((4, 7), (3, 8)):
         with pytest.raises(FrameDamaged, match="holds frame 7 of container 3"):
             frames.decode(data, PATH, container, address, whole=True)
+
+
+def test_a_frame_of_another_root_or_an_earlier_log_is_damage() -> None:
+    """They may lie in the same place, with the same numbers of containers and frames."""
+    mine, other = ContainerId(3, "1f" * 16), ContainerId(3, "2f" * 16)
+    for container, readers in ((mine, (3, other)), (3, (mine,))):
+        data = encoded(container=container)
+        assert frames.decode(data, PATH, container, 7, whole=True) == decoded(encoded())._replace(
+            position=HERE._replace(seal=frames.seal_of([data]))
+        )
+        for reader in readers:
+            with pytest.raises(FrameDamaged, match="a frame of another root or earlier log"):
+                frames.decode(data, PATH, reader, 7, whole=True)
+
+
+def test_a_frame_may_have_no_metadata_and_no_payload() -> None:
+    data = encoded(b"", ())
+    assert len(data) == HEADER
+    frame = decoded(data)
+    assert (frame.meta, frame.payload_start, frame.payload_length) == (b"", HEADER, 0)
+    assert decoded(encoded()[:-7], whole=False).payload_length == 7, "it need not be read"
+
+
+def signed_frames() -> tuple[SignedStore, SimulatedStore]:
+    """A signed store with the frames 5, 6 and 8, and what it lies in."""
+    raw = SimulatedStore()
+    store = SignedStore(raw, KEY, lambda path: True)
+    for address in (5, 6, 8):
+        store.put(f"{address}", encoded(position=HERE._replace(address=address)))
+    return store, raw
+
+
+def test_a_forged_frame_is_reported_in_its_place_among_others() -> None:
+    store, raw = signed_frames()
+    addresses = [5, 6, 7, 8]
+    paths = [f"{address}" for address in addresses]
+    whole = [encoded(position=HERE._replace(address=address)) for address in addresses]
+    assert frames.read_beginnings(store, paths, addresses, 20) == [whole[0][:20], whole[1][:20], None, whole[3][:20]]
+    raw.put("6", raw.read("6")[:-1] + b"?")
+    first, forged, absent, last = frames.read_beginnings(store, paths, addresses, 999)
+    assert (first, absent, last) == (whole[0], None, whole[3])
+    assert isinstance(forged, FrameForged) and (forged.path, forged.address) == ("6", 6)
+    both = frames.read_beginnings(store, paths[:2], addresses[:2], 999)
+    assert both[0] == whole[0] and isinstance(both[1], FrameForged) and len(both) == 2
+    (alone,) = frames.read_beginnings(store, paths[1:2], addresses[1:2], 999)
+    assert isinstance(alone, FrameForged) and (alone.path, alone.address) == ("6", 6)
+
+
+def test_the_rest_of_a_frame_is_read_behind_its_beginning() -> None:
+    store, raw = signed_frames()
+    whole = store.read("6")
+    assert frames.read_rest(store, "6", 6, whole[:20], HEADER + 4) == whole[: HEADER + 4]
+    raw.put("6", raw.read("6")[:-1] + b"?")
+    with pytest.raises(FrameForged) as raised:
+        frames.read_rest(store, "6", 6, whole[:20], HEADER + 4)
+    assert (raised.value.path, raised.value.address) == ("6", 6)
 
 
 def with_header_byte(place: int, value: int) -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import BadAttributeUpdate, SegmentSealed, Unresolved
-from engine.state.changes.apply import apply_operation
+from engine.state.changes.apply import apply_operation, replay
 from engine.state.changes.draft import StateDraft
 from engine.state.operations import (
     AttributeUpdate,
@@ -18,11 +18,12 @@ from engine.state.operations import (
     SpillAttributes,
     UpdateAttributes,
     UpdateKind,
+    decode_transactions,
 )
-from engine.state.segments import CREATION_TIME, EVENT_COUNT, NULL_VALUE
+from engine.state.segments import CREATION_TIME, EVENT_COUNT, MAX_VALUE, NULL_VALUE, FrameRef
 from engine.state.state import ATTRIBUTES_GARBAGE, GarbageEntry
 from engine.state.tables import ATTRIBUTES, attribute_key
-from tests.engine.state.writer import W, Writer, X, append, set_w, spilled, with_segments
+from tests.engine.state.writer import HEADER, W, Writer, X, append, assert_equal, set_w, spilled, with_segments
 
 # --- rules one by one ------------------------------------------------------------------------------------------------
 
@@ -43,6 +44,9 @@ from tests.engine.state.writer import W, Writer, X, append, set_w, spilled, with
         (None, set_w(5, UpdateKind.ACCUMULATE), 5),
         (4, set_w(5, UpdateKind.ACCUMULATE), 9),
         (4, set_w(-5, UpdateKind.ACCUMULATE), -1),
+        (4, set_w(MAX_VALUE - 4, UpdateKind.ACCUMULATE), MAX_VALUE),
+        (4, set_w(MAX_VALUE - 3, UpdateKind.ACCUMULATE), BadAttributeUpdate),
+        (-4, set_w(NULL_VALUE + 3, UpdateKind.ACCUMULATE), BadAttributeUpdate),
         (4, set_w(5, UpdateKind.REPLACE_IF_EQUALS, 4), 5),
         (4, set_w(5, UpdateKind.REPLACE_IF_EQUALS, 3), BadAttributeUpdate),
         (None, set_w(5, UpdateKind.REPLACE_IF_EQUALS, NULL_VALUE), 5),
@@ -156,6 +160,28 @@ def test_an_attribute_that_was_never_there_is_known_not_to_be(tables_of_size: st
         apply_operation(StateDraft(writer.state, 0, 0, {}), update)
     writer.commit(update)
     assert writer.attributes(writer.state, writer.state.segment("a")).items() >= {W: 4, X: 5, other: 1}.items()
+
+
+def test_what_was_validated_once_is_replayed_without_a_look_at_the_table(tables_of_size: str) -> None:
+    """Whoever follows the log has not looked anything up: the conditions held when the frame was made."""
+    writer, never_set = spilled(), bytes(15) + b"y"
+    before = writer.state
+    writer.commit(
+        append("a", b"x", None, set_w(7, UpdateKind.REPLACE_IF_EQUALS, 4)),
+        UpdateAttributes("a", (AttributeUpdate(never_set, UpdateKind.NONE, 1), set_w(NULL_VALUE))),
+    )
+    address = len(writer.frames) - 1
+    transactions = decode_transactions(writer.frames[address], FrameRef(address, HEADER))
+    assert_equal(replay(before, transactions, address), writer.state)
+    assert writer.attributes(writer.state, writer.state.segment("a")).items() >= {X: 5, never_set: 1}.items()
+
+
+def test_a_segment_has_any_number_of_attributes_unless_it_is_transient() -> None:
+    many = tuple(AttributeUpdate(bytes(15) + b"%c" % each, UpdateKind.NONE, each) for each in range(1, 10))
+    writer = with_segments("a")
+    writer.commit(CreateSegment("b", many), UpdateAttributes("a", many))
+    for name in ("a", "b"):
+        assert {each[0] for each in many} <= set(writer.state.segment(name).attributes)
 
 
 def test_an_attribute_that_is_removed_does_not_come_back_from_the_table(tables_of_size: str) -> None:

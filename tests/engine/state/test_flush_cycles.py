@@ -10,8 +10,10 @@ from engine.errors import FlushOvertaken, SegmentExists, SegmentNotFound
 from engine.state.changes.apply import apply_operation
 from engine.state.changes.draft import StateDraft
 from engine.state.operations import (
+    AbortCycle,
     Append,
     BeginCycle,
+    Checkpoint,
     CreateSegment,
     DeleteSegment,
     DiscardChunks,
@@ -96,11 +98,14 @@ def test_an_attached_chunk_that_long_term_storage_took_over_is_no_garbage() -> N
     assert writer.stored == {"a.1": (0, b"1212"), "b.2": (0, b"12")}
 
 
-@pytest.mark.parametrize("over", [(EndCycle(1),), (BeginCycle(2),), (EndCycle(1), BeginCycle(2))], ids=str)
+@pytest.mark.parametrize(
+    "over", [(EndCycle(1),), (BeginCycle(2),), (EndCycle(1), BeginCycle(2)), (AbortCycle(1, "trouble"),)], ids=str
+)
 @pytest.mark.parametrize(
     "operation",
     [
         EndCycle(1),
+        AbortCycle(1, "trouble"),
         BeginCycle(1),
         RecordFlush(1, "a", "a.1", 0, 2),
         RecordStoredBounds(1, "b", "b.2", 0, True),
@@ -127,6 +132,28 @@ def test_a_cycle_runs_until_it_is_complete_or_aborted() -> None:
     cycle = Cycle(3, complete=False)
     assert cycle.runs(3) and not cycle.runs(2)
     assert not cycle._replace(complete=True).runs(3) and not cycle._replace(aborted=True).runs(3)
+
+
+def test_an_aborted_cycle_says_why_and_lets_the_next_one_begin() -> None:
+    writer = with_segments("a")
+    writer.commit(BeginCycle(1), EndCycle(1), append("a", b"1"), BeginCycle(2))
+    begun = writer.state.cycle
+    writer.commit(AbortCycle(2, "trouble"))
+    aborted = begun._replace(aborted=True, error="trouble", alive=1000 + len(writer.frames) - 1)
+    assert writer.state.cycle == aborted
+    writer.commit(BeginCycle(3))
+    time = aborted.alive + 1
+    assert writer.state.cycle == begun._replace(number=3, sequence=writer.state.sequence, time=time, alive=time)
+    assert begun.recovery_point == 2, "the first cycle is the last one that is complete"
+
+
+def test_a_checkpoint_is_marked_with_the_address_of_its_frame() -> None:
+    writer = with_segments("a")
+    assert writer.state.checkpoint == -1
+    writer.commit(append("a", b"1"), Checkpoint())
+    assert writer.state.checkpoint == 1
+    writer.commit(append("a", b"2"))
+    assert writer.state.checkpoint == 1
 
 
 def test_a_state_knows_what_waits_for_a_flush() -> None:

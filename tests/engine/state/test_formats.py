@@ -16,7 +16,6 @@ from engine.errors import DataCorruption
 from engine.logs import checkpoints
 from engine.logs.frames import NOBODY, Position
 from engine.state import operations
-from engine.state.changes.table_changes import layout_of
 from engine.state.operations import (
     AbortCycle,
     ActivateSegment,
@@ -61,6 +60,7 @@ from engine.state.segments import CREATION_TIME, EVENT_COUNT, MAX_VALUE, Extent,
 from engine.state.state import GarbageEntry, State
 from engine.state.tables import Entry, Table, is_created
 from engine.tables.btree import TreeRoot
+from engine.tables.content import TableLayout
 from tests.engine.state.writer import (
     HEADER,
     W,
@@ -188,7 +188,7 @@ def tables_in_memory(draw: st.DrawFn) -> Table:
     return Table(
         immutables.Map(draw(st.dictionaries(names, entries, max_size=3))),
         *draw(st.tuples(numbers, st.integers(-1, 9), st.booleans())),
-        layout_of(draw(layouts)),
+        TableLayout(*draw(layouts)),
         draw(extents_from(0, names)),
         draw(extents_from(0, names)),
     )

@@ -45,6 +45,14 @@ def test_a_shared_chunk_is_garbage_when_the_last_segment_lets_go() -> None:
     assert not writer.state.garbage
 
 
+def test_each_chunk_of_a_deleted_segment_is_counted_by_itself() -> None:
+    writer = with_segments("a", "b")
+    shared, own, twice = (Extent(name, 0, 2, b"") for name in ("shared", "own", "twice"))
+    writer.commit(Append("a", (shared, twice, own, twice)), Append("b", (shared,)))
+    writer.commit(DeleteSegment("a"))
+    assert dict(writer.state.chunks) == {"shared": 1} and set(writer.state.garbage) == {"own", "twice"}
+
+
 # --- garbage ---------------------------------------------------------------------------------------------------------
 
 
@@ -79,8 +87,9 @@ def test_chunks_from_before_a_sweep_cannot_be_attached_even_when_their_names_are
     )
     writer.commit(Append("b", (late, late)), append("b", b"bytes"))  # whatever is named may be attached again
     assert dict(writer.state.chunks) == {"named": 2, "late": 3}
-    with pytest.raises(ChunksExpired):
+    with pytest.raises(ChunksExpired) as merging:
         writer.commit(SealSegment("b"), MergeSegment("a", "b", (given,)))
+    assert merging.value.created_at == 0
 
 
 def test_creation_times_and_fences_are_milliseconds() -> None:

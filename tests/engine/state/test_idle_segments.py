@@ -4,8 +4,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from engine.errors import SegmentExists, SegmentNotFound, Unresolved
-from engine.state.changes.apply import apply_operation
+from engine.errors import Rejected, SegmentExists, SegmentNotFound, Unresolved
+from engine.state.changes.apply import apply_operation, replay
 from engine.state.changes.draft import StateDraft
 from engine.state.index_records import RECORD_SIZE, IndexRecords
 from engine.state.operations import (
@@ -15,6 +15,8 @@ from engine.state.operations import (
     CreateSegment,
     DeleteSegment,
     EvictSegments,
+    ExpireSegments,
+    LoggedTransaction,
     MergeSegment,
     Operation,
     SaveSegments,
@@ -22,11 +24,13 @@ from engine.state.operations import (
     SpillAttributes,
     TruncateSegment,
     UpdateAttributes,
+    decode_transactions,
 )
 from engine.state.segment_record import decode_segment
+from engine.state.segments import FrameRef
 from engine.state.tables import METADATA, LookupResult
 from engine.writer.flush_steps import FlushStep
-from tests.engine.state.writer import Writer, append, events, set_w, with_segments
+from tests.engine.state.writer import HEADER, Writer, append, assert_equal, events, set_w, with_segments
 from tests.support.simulation import audit, small_sizes
 
 ON_A_SEGMENT: list[Operation] = [
@@ -201,6 +205,60 @@ def test_segments_are_saved_as_they_were_unless_they_are_gone() -> None:
     assert decode_segment(saved["changed"] or b"", 0, "changed").length == 2
     assert writer.read("changed") == b"123412"
     audit(writer.state)
+
+
+def test_a_segment_that_is_deleted_while_a_cycle_saves_it_does_not_come_back(tables_of_size: str) -> None:
+    """It was never saved before; the cycle writes its record to LTS all the same."""
+    writer = with_segments("a", "b")
+    cycle = writer.cycle()
+    assert next(cycle) == "begun"
+    writer.commit(DeleteSegment("a"))
+    assert list(cycle)[-1] == "ended"
+    writer.flush(evict=True)
+    assert {key for key, _ in writer.lookups.scan(writer.state, METADATA)} == {"b"}
+    writer.commit(CreateSegment("a"))
+    assert set(writer.contents(writer.state)[0]) == {"a", "b"}
+    audit(writer.state)
+
+
+def test_a_segment_is_saved_with_the_last_operation_that_the_cycle_saw() -> None:
+    writer = with_segments("a", "b")
+    writer.commit(BeginCycle(1), UpdateAttributes("a", ()))
+    begun = writer.state
+    assert begun.segments["a"].touched == begun.sequence
+    writer.commit(UpdateAttributes("b", ()))
+    writer.commit(SaveSegments(1, begun.sequence, writer.records(begun, {})))
+    assert set(writer.state.unsaved) == {"b"}, "it changed after the cycle began"
+
+
+def test_an_activation_is_replayed_without_a_look_at_long_term_storage(tables_of_size: str) -> None:
+    """Whoever follows the log has not looked anything up: the record was the newest when the frame was made."""
+    writer = idle()
+    before = writer.state
+    writer.commit(append("a", b"more"), CreateSegment("new"), DeleteSegment("b"))
+    address = len(writer.frames) - 1
+    transactions = decode_transactions(writer.frames[address], FrameRef(address, HEADER))
+    assert_equal(replay(before, transactions, address), writer.state)
+
+
+@pytest.mark.parametrize("operation", [DeleteSegment("b"), ExpireSegments(("gone",), 0)], ids=str)
+def test_the_name_of_a_transient_segment_that_a_recovery_lost_is_removed(
+    operation: Operation, tables_of_size: str
+) -> None:
+    """By a replay as well, which looks nothing up."""
+    writer = idle()
+    writer.state = before = writer.state._replace(transients=writer.state.transients.set("gone", "b"))
+    writer.commit(operation)
+    assert not writer.state.transients
+    address = len(writer.frames) - 1
+    transactions = decode_transactions(writer.frames[address], FrameRef(address, HEADER))
+    assert_equal(replay(before, transactions, address), writer.state)
+
+
+def test_a_frame_on_a_segment_that_nothing_activated_cannot_be_replayed(tables_of_size: str) -> None:
+    """A faulty program made it: that is an error of the log, and found as such."""
+    with pytest.raises(Unresolved if tables_of_size == "large" else Rejected, match="a"):
+        replay(idle().state, [LoggedTransaction(0, (SealSegment("a"),))], 9)
 
 
 def test_a_deleted_segment_leaves_the_metadata_table() -> None:

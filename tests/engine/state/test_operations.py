@@ -17,6 +17,7 @@ from engine.errors import (
     SegmentNotFound,
     SegmentNotSealed,
     SegmentSealed,
+    SegmentTransient,
 )
 from engine.state.index_records import RECORD_SIZE, IndexRecords
 from engine.state.operations import (
@@ -28,6 +29,7 @@ from engine.state.operations import (
     DeleteSegment,
     DiscardChunks,
     EndCycle,
+    ExpireSegments,
     LoadAttributes,
     MergeSegment,
     Operation,
@@ -43,9 +45,10 @@ from engine.state.operations import (
     UpdateAttributes,
     UpdateKind,
 )
-from engine.state.segments import CREATION_TIME, MAX_LENGTH, MAX_VALUE, Extent, Extents, FrameRef
+from engine.state.segments import CREATION_TIME, EVENT_COUNT, MAX_LENGTH, MAX_VALUE, Extent, Extents, FrameRef
 from engine.tables.content import empty
 from tests.engine.state.writer import W, append, assert_equal, events, set_w, through_checkpoint, with_segments
+from tests.support.simulation import audit
 
 # --- random histories ------------------------------------------------------------------------------------------------
 
@@ -157,6 +160,30 @@ def test_refusals_change_nothing_and_undo_the_whole_transaction(operation: Opera
     assert_equal(before, again)
 
 
+def test_what_is_refused_of_transient_segments_and_of_a_start() -> None:
+    writer = with_segments("a", "b", "low", "high")
+    writer.commit(CreateSegment("part", (), "a"), StartSegment("low", 0), StartSegment("high", MAX_LENGTH))
+    before = writer.state
+    with pytest.raises(SegmentTransient, match="begin elsewhere"):
+        writer.commit(StartSegment("part", 9))
+    for offset in (-1, MAX_LENGTH + 1):
+        with pytest.raises(BadOffset):
+            writer.commit(StartSegment("b", offset))
+    assert writer.state is before
+    assert (writer.state.segments["high"].length, writer.state.segments["low"].length) == (MAX_LENGTH, 0)
+    assert writer.state.segments["low"].modified == 1001
+
+
+def test_a_transient_segment_expires_when_its_last_append_is_older_than_the_time_given() -> None:
+    writer = with_segments("a")
+    writer.commit(CreateSegment("part", (), "a"))
+    last = writer.state.segments["part"].modified
+    assert writer.commit(ExpireSegments(("a", "none", "part"), last)) == [()]
+    assert writer.commit(ExpireSegments(("a", "none", "part"), last + 1)) == [("part",)]
+    assert set(writer.state.segments) == {"a"} and not writer.state.transients
+    audit(writer.state)
+
+
 def test_errors_tell_what_was_found() -> None:
     writer = with_segments("a")
     writer.commit(append("a", b"123"), PutEntry("t", "k", b""), UpdateAttributes("a", (set_w(5),)))
@@ -197,6 +224,57 @@ def test_truncation_within_an_extent_keeps_the_extent() -> None:
     assert (segment.start_offset, segment.length, len(segment.extents), segment.logged) == (8, 8, 0, 0)
     assert writer.commit(append("a", b"9")) == [8]
     assert writer.read("a") == b"9"
+
+
+def test_an_operation_that_changes_nothing_leaves_the_segment_as_it_is() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"1234"), TruncateSegment("a", 2), SealSegment("a"), BeginCycle(1))
+    before = writer.state.segments["a"]
+    writer.commit(SealSegment("a"), TruncateSegment("a", 2), TruncateSegment("a", 0))
+    assert writer.state.segments["a"] == before
+
+
+def test_every_change_of_a_segment_is_dated_and_saved_by_the_next_cycle() -> None:
+    writer = with_segments("a", "b", "c")
+    changes: list[Operation] = [
+        append("a", b"12"),
+        TruncateSegment("a", 1),
+        UpdateAttributes("a", (set_w(1),)),
+        SealSegment("a"),
+    ]
+    for number, change in enumerate((*changes, MergeSegment("b", "c"))):
+        if isinstance(change, MergeSegment):
+            writer.commit(SealSegment("c"))
+        writer.commit(change)
+        name = "b" if isinstance(change, MergeSegment) else "a"
+        segment = writer.state.segments[name]
+        assert segment.modified == 1000 + len(writer.frames) - 1, number
+        assert segment.touched == writer.state.sequence and name in writer.state.unsaved
+    assert EVENT_COUNT not in writer.state.segments["b"].attributes, "neither of the two counts events"
+
+
+def test_a_truncation_beyond_what_is_stored_begins_another_stored_segment() -> None:
+    writer = with_segments("a")
+    writer.commit(append("a", b"123456"), BeginCycle(1), RecordFlush(1, "a", "a.1", 0, 2), TruncateSegment("a", 1))
+    writer.commit(RecordStoredBounds(1, "a", "a.1", 1, True))
+    writer.commit(TruncateSegment("a", 2))
+    segment = writer.state.segments["a"]
+    assert (segment.storage, segment.storage_length, segment.stored_start, segment.stored_sealed) == ("a.1", 2, 1, True)
+    assert not writer.state.dropped
+    writer.commit(TruncateSegment("a", 4))
+    segment = writer.state.segments["a"]
+    assert (segment.storage, segment.storage_length, segment.stored_start, segment.stored_sealed) == ("", 4, 0, False)
+    assert set(writer.state.dropped) == {"a.1"}
+    audit(writer.state)
+
+
+def test_a_merged_segment_that_is_empty_in_long_term_storage_is_deleted_there() -> None:
+    writer = with_segments("a", "b", "c")
+    writer.commit(append("c", b"1"), SealSegment("b"), SealSegment("c"), BeginCycle(1))
+    writer.commit(RecordFlush(1, "b", "b.2", 0, 0), RecordFlush(1, "c", "c.3", 0, 1))
+    writer.commit(MergeSegment("a", "b"), MergeSegment("a", "c"))
+    assert set(writer.state.dropped) == {"b.2"}, "the content of the other one is that of its target now"
+    audit(writer.state)
 
 
 def test_a_sealed_segment_can_be_truncated_deleted_and_sealed_again() -> None:

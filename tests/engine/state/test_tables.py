@@ -4,11 +4,28 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.errors import BadKeyVersion, DataCorruption, FlushOvertaken, Unresolved
-from engine.state.changes.apply import apply_operation
+from engine.errors import (
+    BadKeyVersion,
+    DataCorruption,
+    FlushOvertaken,
+    TableExists,
+    TableNotFound,
+    Unresolved,
+    WrongKeyLength,
+)
+from engine.state.changes.apply import apply_operation, replay
 from engine.state.changes.draft import StateDraft
-from engine.state.operations import BeginCycle, CheckEntry, Operation, PutEntry, RecordTableFlush
-from engine.state.segments import Extent, Extents
+from engine.state.operations import (
+    BeginCycle,
+    CheckEntry,
+    CreateTable,
+    DeleteTable,
+    Operation,
+    PutEntry,
+    RecordTableFlush,
+    decode_transactions,
+)
+from engine.state.segments import Extent, Extents, FrameRef
 from engine.state.tables import (
     ATTRIBUTES,
     Entry,
@@ -19,7 +36,7 @@ from engine.state.tables import (
     stored_attribute,
 )
 from engine.writer.table_writer import Dirty
-from tests.engine.state.writer import Writer, assert_equal, through_checkpoint
+from tests.engine.state.writer import HEADER, Writer, assert_equal, through_checkpoint
 from tests.support.simulation import audit, small_sizes
 
 
@@ -130,6 +147,18 @@ def test_extents_that_are_not_those_that_were_merged_stay() -> None:
     writer.commit(RecordTableFlush(3, (flushed,)))
 
 
+def test_a_flush_of_a_table_is_recorded_once() -> None:
+    """The second one would name bytes that lie before the end of the table's entries."""
+    writer = Writer()
+    writer.commit(PutEntry("t", "k", b"v"), BeginCycle(1))
+    flushed = RecordTableFlush(1, writer.flushed_tables({"t": Dirty.of(writer.state, "t")}))
+    writer.commit(flushed)
+    before = writer.state
+    with pytest.raises(FlushOvertaken, match="changed while it was flushed"):
+        writer.commit(flushed)
+    assert writer.state is before
+
+
 def test_only_what_fills_the_same_range_is_replaced() -> None:
     """Else bytes of a table would be named twice, or not at all."""
     listed = Extents().appended(0, [Extent("a", 0, 10, b""), Extent("b", 0, 10, b"")])
@@ -140,6 +169,110 @@ def test_only_what_fills_the_same_range_is_replaced() -> None:
     found = listed.replaced(0, [Extent("c", 0, 10, b"")])
     assert found is not None
     assert [(at, extent.source) for at, extent in found[0]] == [(0, "c"), (10, "b")]
+
+
+# --- created tables --------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_created_tables_are_counted_until_a_flush_has_stored_them(tables_of_size: str) -> None:
+    writer = Writer()
+    writer.commit(CreateTable("t", 2), PutEntry("other", "k", b"not counted"))
+    counted = [writer.state.table_bytes]
+
+    def commit(*operations: Operation) -> None:
+        writer.commit(*operations)
+        audit(writer.state)
+        counted.append(writer.state.table_bytes)
+
+    commit(PutEntry("t", "ab", b"123"), PutEntry("t", "cd", b"4"))
+    commit(PutEntry("t", "ab", b"12345"))
+    commit(PutEntry("t", "ef", None))  # never put
+    commit(PutEntry("t", "cd", None))
+    cycle = writer.cycle()
+    assert next(cycle) == "begun"
+    commit(PutEntry("t", "ab", b"1"))
+    assert list(cycle)[-1] == "ended"
+    audit(writer.state)
+    counted.append(writer.state.table_bytes)
+    writer.flush()
+    commit(PutEntry("t", "ab", b"123456"))
+    commit(PutEntry("t", "ab", b"12"))
+    commit(DeleteTable("t"))
+    assert counted == [0, 8, 10, 10, 9, 5, 3, 8, 4, 0]
+
+
+def test_an_entry_that_a_flush_has_stored_as_its_last_is_not_counted() -> None:
+    writer = Writer()
+    writer.commit(CreateTable("t", 2), BeginCycle(1), PutEntry("t", "ab", b"1"))
+    dirty = Dirty.of(writer.state, "t")
+    writer.commit(RecordTableFlush(1, writer.flushed_tables({"t": dirty})))
+    table = writer.state.tables["t"]
+    assert table.flushed == table.recent["ab"].version and writer.state.table_bytes == 0
+    writer.commit(PutEntry("t", "ab", b"12"))
+    assert writer.state.table_bytes == 4
+    audit(writer.state)
+
+
+def test_what_a_created_table_refuses() -> None:
+    writer = Writer()
+    writer.commit(CreateTable("t", 2), PutEntry("t", "\u00e9", b"2 bytes"), PutEntry("other", "k", b""))
+    before = writer.state
+    refused: list[tuple[Operation, type[Exception]]] = [
+        (CreateTable("t", 2), TableExists),
+        (CreateTable("other", 2), TableExists),
+        (CreateTable("new", 0), ValueError),
+        (DeleteTable("none"), TableNotFound),
+        (DeleteTable("other"), TableNotFound),
+        (PutEntry("t", "k", b""), WrongKeyLength),
+        (PutEntry("t", "\u00e9x", None), WrongKeyLength),
+    ]
+    for operation, error in refused:
+        with pytest.raises(error):
+            writer.commit(PutEntry("other", "k", b"new"), operation)
+        assert writer.state is before
+
+
+def test_a_flush_of_a_table_that_was_deleted_meanwhile_stores_nothing_of_it() -> None:
+    writer = Writer()
+    writer.commit(CreateTable("t", 2), PutEntry("t", "ab", b"1"), PutEntry("u", "k", b"1"), BeginCycle(1))
+    dirty = {name: Dirty.of(writer.state, name) for name in ("t", "u")}
+    flushed = RecordTableFlush(1, writer.flushed_tables(dirty))
+    writer.commit(DeleteTable("t"))
+    without = writer.state
+    writer.commit(flushed)
+    assert "t" not in writer.state.tables and not writer.state.tables["u"].dirty(99)
+    audit(writer.state)
+    writer.state = without
+    writer.commit(CreateTable("t", 3))
+    with pytest.raises(FlushOvertaken, match="another length"):
+        writer.commit(flushed)
+
+
+def test_chunks_of_a_deleted_table_are_garbage(tables_of_size: str) -> None:
+    writer = Writer()
+    writer.commit(CreateTable("t", 2), PutEntry("t", "ab", b"1"))
+    writer.flush()
+    writer.commit(PutEntry("t", "cd", b"2"))
+    table = writer.state.tables["t"]
+    chunks = {extent.source for _, extent in (*table.entries, *table.pages)}
+    assert chunks <= set(writer.state.chunks)
+    writer.commit(DeleteTable("t"))
+    assert chunks and chunks <= set(writer.state.garbage) and not chunks & set(writer.state.chunks)
+    audit(writer.state)
+
+
+def test_what_was_validated_once_is_replayed_without_a_look_at_long_term_storage() -> None:
+    """Whoever follows the log has not looked anything up: the conditions held when the frame was made."""
+    with small_sizes():
+        writer = Writer()
+        (version,) = writer.commit(PutEntry("t", "k", b"v" * 50))
+        writer.flush()
+        before = writer.state
+        assert isinstance(version, int) and before.tables["t"].dropped
+        writer.commit(PutEntry("t", "k", b"new", version), CheckEntry("t", "none", -1))
+        address = len(writer.frames) - 1
+        transactions = decode_transactions(writer.frames[address], FrameRef(address, HEADER))
+        assert_equal(replay(before, transactions, address), writer.state)
 
 
 # --- a table in memory -----------------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""What a truncation of the log deletes, and what it leaves (W7, W18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unittest import mock
+
+import pytest
+
+from chunkstore.paths import checkpoint_parts_folder
+from chunkstore.testing import SimulatedStore
+from engine.logs.log import address_of, checkpoint_path, checkpoints_folder, frame_path, frames_folder
+from engine.logs.submission import Address, inbox_folder, submission_path
+from engine.logs.truncation import needed_from, truncate_log
+from engine.state.operations import Append, BeginCycle, CreateSegment, RecordFlush
+from engine.state.segments import Extent
+from engine.state.state import EMPTY, State
+from tests.engine.state.writer import Writer, append, with_segments
+
+CONTAINER = 7
+GRACE = 100.0
+FRAMES = 12
+CHECKPOINTS = {3: 1000.0, 6: 1100.0, 9: 1200.0}
+"""Addresses, and when they were made."""
+
+
+class Recording(SimulatedStore):
+    """Keeps in order what is made durable or deleted."""
+
+    def __init__(self) -> None:
+        super().__init__(now=1000.0)
+        self.steps: list[str] = []
+
+    def sync(self, prefix: str) -> None:
+        self.steps.append(f"sync {prefix}")
+        super().sync(prefix)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.steps += [f"delete {path}" for path in paths]
+        super().delete(paths)
+
+    def make(self, path: str, time: float) -> None:
+        self.now = time
+        self.put(path, b"")
+
+
+def root() -> Recording:
+    """A log of 12 frames with three checkpoints."""
+    store = Recording()
+    for address in range(FRAMES):
+        store.make(frame_path(CONTAINER, address), 1000.0)
+    for address, time in CHECKPOINTS.items():
+        store.make(checkpoint_path(CONTAINER, address), time)
+    return store
+
+
+def in_log(address: int) -> State:
+    """A state whose only payload is in the frame at an address."""
+    writer = with_segments("s")
+    while len(writer.frames) < address:
+        writer.commit()
+    writer.commit(append("s", b"data"))
+    return writer.state
+
+
+def truncate(store: Recording, now: float, covered: int = 99, state: State = EMPTY) -> int:
+    return truncate_log(store, CONTAINER, lambda: state, GRACE, now, covered)
+
+
+def left(store: Recording) -> tuple[list[int], int]:
+    """The addresses of the checkpoints, and of the first frame; all frames behind it must be there."""
+    checkpoints = [address_of(info.path) for info in store.list(checkpoints_folder(CONTAINER))]
+    frames = [address_of(info.path) for info in store.list(frames_folder(CONTAINER))]
+    assert frames == list(range(frames[0], FRAMES))
+    return checkpoints, frames[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "covered", "state", "checkpoints", "first"),
+    [
+        (1100.0, 99, EMPTY, [3, 6, 9], 0),  # the first one is as old as the grace period, and not older
+        (1100.5, 99, EMPTY, [3, 6, 9], 3),
+        (1200.5, 99, EMPTY, [6, 9], 6),
+        (1300.5, 99, EMPTY, [9], 9),
+        (1300.5, 9, EMPTY, [9], 9),
+        (1300.5, 8, EMPTY, [6, 9], 6),  # the last one is not so old by another clock
+        (1300.5, 2, EMPTY, [3, 6, 9], 0),
+        (1300.5, 99, in_log(4), [9], 4),
+        (1300.5, 99, in_log(9), [9], 9),
+        (1300.5, 99, in_log(11), [9], 9),
+        (9999.0, 99, in_log(1), [9], 1),
+    ],
+)
+def test_a_truncation_keeps_what_an_opening_or_a_segment_needs(
+    now: float, covered: int, state: State, checkpoints: list[int], first: int
+) -> None:
+    store = root()
+    assert truncate(store, now, covered, state) == len(CHECKPOINTS) - len(checkpoints) + first
+    assert left(store) == (checkpoints, first)
+    assert truncate(store, now, covered, state) == 0
+
+
+def test_a_checkpoint_is_durable_before_anything_that_it_replaces_is_deleted() -> None:
+    store = root()
+    truncate(store, 1300.5)
+    assert store.steps[0] == f"sync {checkpoints_folder(CONTAINER)}"
+    assert len(store.steps) == 1 + 2 + 9
+    store = root()
+    truncate(store, 1100.0)
+    assert store.steps == [], "without an old checkpoint nothing is done"
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 9])
+def test_many_frames_and_submissions_are_deleted_by_several_requests(batch: int) -> None:
+    store = root()
+    old = [submission_path(CONTAINER, Address(1, b"o" * 16, number, bytes(8))) for number in range(9)]
+    for path in old[::2]:
+        store.make(path, 1200.0)
+    young = old[1::2]
+    for path in young:
+        store.make(path, 1200.5)
+    with mock.patch("engine.logs.truncation.BATCH", batch):
+        assert truncate(store, 1300.5) == 2 + 9 + 5
+    assert left(store) == ([9], 9)
+    assert [info.path for info in store.list(inbox_folder(CONTAINER))] == young
+
+
+def test_parts_of_checkpoints_that_are_gone_are_deleted() -> None:
+    store = root()
+    folder = checkpoint_parts_folder(CONTAINER)
+    parts = {f"{folder}{address:020d}-{'0' * 32}-{number:05d}": address for address in (3, 8, 9) for number in (0, 1)}
+    for path in parts:
+        store.make(path, 1200.0)
+    young, foreign = f"{folder}{3:020d}-{'1' * 32}-00000", f"{folder}notes.txt"
+    store.make(young, 1200.5)
+    store.make(foreign, 1000.0)
+    with mock.patch("engine.logs.checkpoint_parts._PAGE", 2):
+        assert truncate(store, 1300.5) == 2 + 4 + 9
+    kept = {info.path for info in store.list(folder)}
+    assert kept == {young, foreign, *(path for path, address in parts.items() if address == 9)}
+
+
+def test_the_first_frame_that_is_needed_is_that_of_the_oldest_payload() -> None:
+    """Chunks and what is in long-term storage need no frame."""
+    writer = Writer()
+    assert needed_from(writer.state) is None
+    writer.commit(CreateSegment("late"), CreateSegment("early"), CreateSegment("chunk"))
+    writer.commit(Append("chunk", (Extent("chunk", 0, 5, b""),)))
+    assert needed_from(writer.state) is None
+    writer.commit(append("early", b"1"))
+    writer.commit(append("late", b"2"))
+    writer.commit(append("early", b"3"))
+    assert needed_from(writer.state) == 2
+    writer.commit(BeginCycle(1), RecordFlush(1, "early", "early.2", 0, 1))
+    assert needed_from(writer.state) == 3
+    writer.commit(RecordFlush(1, "late", "late.1", 0, 1), RecordFlush(1, "early", "early.2", 1, 2))
+    assert needed_from(writer.state) is None
