@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_repr_html_", "_repr_svg_"}
+PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_repr_html_", "_repr_svg_", "_current_frames"}
 """Names of Python and Jupyter that only look private."""
 
 REACHED = {
@@ -27,10 +27,11 @@ REACHED = {
     "engine/logs": 8,
     "engine/tables": 3,
     "engine/writer": 3,
+    "simulation": 1,
     "source": 6,
     "spark": 1,
     "streams": 8,
-    "support": 24,
+    "support": 27,
 }
 """How often the tests of each folder still reach in; the others do not."""
 

@@ -87,8 +87,8 @@ BREAKAGES = [
     Breakage(
         name="replaced-root-is-forgotten",
         file="engine/identity.py",
-        old="                self._replaced = RootReplaced(self._store.root)\n                raise self._error(self._replaced)",
-        new="                raise RootReplaced(self._store.root)",
+        old="            self._replaced = RootReplaced(self._store.root)\n            raise self._error(self._replaced)",
+        new="            raise RootReplaced(self._store.root)",
         tests=[f"{_GENERATIONS}::test_a_root_that_was_seen_to_be_replaced_is_never_used_again"],
     ),
     Breakage(

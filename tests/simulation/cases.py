@@ -51,8 +51,8 @@ BROKEN: dict[str, tuple[str, Iterable[int], Callable[[], Any]]] = {
         lambda: mock.patch.object(Frame, "follows", return_value=True),
     ),
     "a clone goes on as the writer that it was": (
-        "tables",
-        [98],
+        "containers",
+        [144],
         lambda: mock.patch.object(Log, "_change_writer", return_value=None),
     ),
     "producers do not store their numbers": (

@@ -110,9 +110,9 @@ class Plan:
             settings=settings,
             mailboxes=draw.random() < 0.4,
         )
-        return plan._with_copies(draw, span) if scenario in CLONED and draw.random() < 0.3 else plan
+        return plan.with_copies(draw, span) if scenario in CLONED and draw.random() < 0.3 else plan
 
-    def _with_copies(self, draw: random.Random, span: float) -> Plan:
+    def with_copies(self, draw: random.Random, span: float) -> Plan:
         """The same plan with clones and forks, and without mailboxes: those of clones would be on one machine."""
         copies = []
         for _ in range(draw.choice((1, 1, 2))):

@@ -258,7 +258,7 @@ def virtual(world: World, open_mailbox: Callable[[bytes], Any] = no_mailbox) -> 
             *((module, "uninterrupted", world.uninterrupted) for module in DEFERRING),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
-        world.on_switch = lambda task: setattr(ownership, "_this", task.host)
+        world.on_switch = lambda task: vars(ownership).update(_this=task.host)
         random.seed(chance.random())
         collecting = gc.isenabled()
         gc.disable()  # what it finalizes, and when, is no matter of the seed

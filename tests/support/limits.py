@@ -35,6 +35,12 @@ def large_part_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("pravega_spark.streams.writing.collector.LARGE_PART_BYTES", size)
 
 
+def truncated_at_a_time(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A truncation of the log deletes so many frames by one request, and lists so many parts of checkpoints."""
+    monkeypatch.setattr("engine.logs.truncation.BATCH", count)
+    monkeypatch.setattr("engine.logs.checkpoint_parts._PAGE", count)
+
+
 def scanned_at_a_time(monkeypatch: pytest.MonkeyPatch, step: int, unindexed: int) -> None:
     """A scan looks for `step` bytes at a time in the index, and needs it for no range of up to `unindexed` bytes."""
     monkeypatch.setattr("pravega_spark.streams.reading.scan.STEP", step)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from unittest import mock
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,14 @@ class Maker:
         self.time = 100.0
         self.raw = SimulatedStore()
         self.store = FaultStore(self.raw)
-        self.inbox = Inbox(self.store, 0, InlineExecutor().submit, lambda: self.time)
+        self.inbox = Inbox(self.store, 0, self._submit, lambda: self.time)
         self.looks: list[object] = []
+        self.threads = True
+
+    def _submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if not self.threads:
+            raise RuntimeError("no thread")
+        return InlineExecutor().submit(call, *arguments)
 
     def post(self, of: Address, *data: bytes) -> str:
         path = submission_path(0, of)
@@ -158,8 +165,9 @@ def test_a_storage_that_refuses_delays_the_owners_and_nothing_else(maker: Maker)
 
 def test_a_listing_for_which_there_is_no_thread_is_tried_later(maker: Maker) -> None:
     maker.post(address())
-    with mock.patch.object(maker.inbox, "_submit", side_effect=RuntimeError("no thread")):
-        maker.inbox.look(5, maker.looks.append)
+    maker.threads = False
+    maker.inbox.look(5, maker.looks.append)
+    maker.threads = True
     assert maker.inbox.listing is None and maker.inbox.next_look == maker.time + PAUSE_WITHOUT_THREAD
     assert len(maker.take_in()) == 1
 

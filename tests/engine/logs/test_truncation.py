@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from unittest import mock
 
 import pytest
 
@@ -16,6 +15,7 @@ from engine.state.operations import Append, BeginCycle, CreateSegment, RecordFlu
 from engine.state.segments import Extent
 from engine.state.state import EMPTY, State
 from tests.engine.state.writer import Writer, append, with_segments
+from tests.support import limits
 
 CONTAINER = 7
 GRACE = 100.0
@@ -111,7 +111,10 @@ def test_a_checkpoint_is_durable_before_anything_that_it_replaces_is_deleted() -
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 9])
-def test_many_frames_and_submissions_are_deleted_by_several_requests(batch: int) -> None:
+def test_many_frames_and_submissions_are_deleted_by_several_requests(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits.truncated_at_a_time(monkeypatch, batch)
     store = root()
     old = [submission_path(CONTAINER, Address(1, b"o" * 16, number, bytes(8))) for number in range(9)]
     for path in old[::2]:
@@ -119,13 +122,13 @@ def test_many_frames_and_submissions_are_deleted_by_several_requests(batch: int)
     young = old[1::2]
     for path in young:
         store.make(path, 1200.5)
-    with mock.patch("engine.logs.truncation.BATCH", batch):
-        assert truncate(store, 1300.5) == 2 + 9 + 5
+    assert truncate(store, 1300.5) == 2 + 9 + 5
     assert left(store) == ([9], 9)
     assert [info.path for info in store.list(inbox_folder(CONTAINER))] == young
 
 
-def test_parts_of_checkpoints_that_are_gone_are_deleted() -> None:
+def test_parts_of_checkpoints_that_are_gone_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits.truncated_at_a_time(monkeypatch, 2)
     store = root()
     folder = checkpoint_parts_folder(CONTAINER)
     parts = {f"{folder}{address:020d}-{'0' * 32}-{number:05d}": address for address in (3, 8, 9) for number in (0, 1)}
@@ -134,8 +137,7 @@ def test_parts_of_checkpoints_that_are_gone_are_deleted() -> None:
     young, foreign = f"{folder}{3:020d}-{'1' * 32}-00000", f"{folder}notes.txt"
     store.make(young, 1200.5)
     store.make(foreign, 1000.0)
-    with mock.patch("engine.logs.checkpoint_parts._PAGE", 2):
-        assert truncate(store, 1300.5) == 2 + 4 + 9
+    assert truncate(store, 1300.5) == 2 + 4 + 9
     kept = {info.path for info in store.list(folder)}
     assert kept == {young, foreign, *(path for path, address in parts.items() if address == 9)}
 
