@@ -67,7 +67,7 @@ class RootIdentity:
         self._generation = generation
         self._read = read
         self._clock = clock
-        self._checked = clock(), mark
+        self._checked = clock(), mark  # in one place, as two threads may write it at once
         self._replaced: RootReplaced | None = None
 
     def check(self) -> bool:
