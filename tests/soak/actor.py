@@ -11,7 +11,6 @@ imported, which binds `time.time`.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import json
 import logging
@@ -138,14 +137,15 @@ class _Heap(ctypes.Structure):
 
 def memory() -> dict[str, int]:
     """What the process's memory is, in bytes: resident; of glibc's heap, used and free; mapped for large blocks. The
-    number of Python's objects, of its small blocks, and of threads."""
+    number of Python's small blocks, and of threads."""
     found = {"resident": int(Path("/proc/self/statm").read_text("ascii").split()[1]) * mmap.PAGESIZE}
     library = ctypes.CDLL(None)
     if hasattr(library, "mallinfo2"):
         library.mallinfo2.restype = _Heap
         heap = library.mallinfo2()
         found |= {"heap_used": heap.uordblks, "heap_free": heap.fordblks, "mapped": heap.hblkhd}
-    counts = {"objects": len(gc.get_objects()), "blocks": sys.getallocatedblocks(), "threads": threading.active_count()}
+    # Not the number of objects: `gc.get_objects` has tuples that another thread is just making, which fails then.
+    counts = {"blocks": sys.getallocatedblocks(), "threads": threading.active_count()}
     return found | counts
 
 
