@@ -16,13 +16,13 @@ import logging
 import re
 import uuid
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chunkstore import ObjectNotFound, StorageRefused, Store, open_store
 from chunkstore.checksums import crc32c
 from chunkstore.decoding import InvalidData, Natural, NewerFormat, check_known, decoding, json_value, reader
-from chunkstore.optional_fields import NONE, OPTIONAL, OptionalFields, read_optional
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from chunkstore.paths import BACKUP, ROOT, SELF_TESTS, SYSTEM, ContainerId
 from chunkstore.selftest import self_test
 from chunkstore.urls import check_url, host_of
@@ -69,7 +69,7 @@ class RootConfig:
     """The containers that were recovered, and the generation of each one's new log (P4)."""
     signed: str | None = None
     """The id of the key with which the root's log and this description are signed; None: they are not (W20)."""
-    optional: OptionalFields = NONE
+    optional: OptionalFields = field(default_factory=OptionalFields)
     """What newer versions added that this one need not know (W19)."""
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import msgpack
 
 from chunkstore.decoding import Natural, check_format, check_known, reader, unpack
-from chunkstore.optional_fields import NONE, OPTIONAL, OptionalFields, read_optional
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from engine.errors import understanding
 from pravega_spark.errors import StreamError
 from pravega_spark.segment_ids import segment_epoch, segment_label
@@ -178,7 +178,7 @@ class GroupState:
     outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, tuple[StreamCut, ...]] = field(default_factory=dict)
-    optional: OptionalFields = NONE
+    optional: OptionalFields = field(default_factory=OptionalFields)
 
     # --- readers -----------------------------------------------------------------------------------------------
 

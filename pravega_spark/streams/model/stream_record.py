@@ -27,7 +27,7 @@ from chunkstore.decoding import (
     reader,
     unpack,
 )
-from chunkstore.optional_fields import NONE, OPTIONAL, OptionalFields, read_optional
+from chunkstore.optional_fields import OPTIONAL, OptionalFields, read_optional
 from engine.errors import understanding
 from engine.tables.content import MAX_VALUE
 from pravega_spark.errors import RecordTooLarge, TooManySegments
@@ -169,7 +169,7 @@ class StreamRecord:
     """The generations whose epochs are not truncated, oldest first. Empty for a stream in the storage of a Pravega."""
     values: StoredValueFormat | None = None
     """How events hold values, if their writers agreed on it."""
-    optional: OptionalFields = NONE
+    optional: OptionalFields = field(default_factory=OptionalFields)
     """What newer versions added that this one need not know (W19)."""
     version: int = -1
 
