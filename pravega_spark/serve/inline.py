@@ -49,7 +49,7 @@ def inline_page(manager: StreamManager, scope_name: str | None, stream_name: str
     else:
         path = {"scope": scope, "stream": stream}
         title, found = f"{scope}/{stream}", pages.parts(VIEWS[_STREAM], path, {})
-    style = resources.files("pravega_spark.serve").joinpath("static", "serve.css").read_text("utf-8")
+    style = (resources.files("pravega_spark.serve") / "static" / "serve.css").read_text("utf-8")
     parts = "".join(f"<h2>{_HEADINGS[name]}</h2>{_LINK.sub('', part)}" for name, part in found.items())
     return InlinePage(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'

@@ -65,7 +65,7 @@ def _page_route(path: str, view: View, service: Service, work: Work, pages: Page
 
 
 def _static_route(name: str, media: str) -> Route:
-    content = resources.files("pravega_spark.serve").joinpath("static", name).read_bytes()
+    content = (resources.files("pravega_spark.serve") / "static" / name).read_bytes()
 
     async def answer(request: Request) -> Response:
         return Response(content, media_type=media)
