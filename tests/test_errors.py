@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pickle
-import pkgutil
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import chunkstore
-import engine
-import pravega_spark
 from chunkstore.errors import DeclaredError
 from pravega_spark.errors import AdvisedError, LargeEventError
 from pravega_spark.streams.pravega_lts.imports import ImportedStream, ImportReport
+from tests.support.modules import product_modules
 
 VALUES: dict[str, Any] = {
     "str": "a text",
@@ -44,10 +40,7 @@ def below(kind: type[DeclaredError]) -> Iterator[type[DeclaredError]]:
 
 def kinds() -> list[type[DeclaredError]]:
     """All of them, whichever module declares them."""
-    for package in (chunkstore, engine, pravega_spark):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not {"testing", "__main__"} & set(module.name.split(".")):
-                importlib.import_module(module.name)
+    list(product_modules())
     return sorted({*below(DeclaredError)} - {AdvisedError}, key=lambda kind: (kind.__module__, kind.__name__))
 
 

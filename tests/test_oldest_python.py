@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from types import ModuleType
 
-PACKAGES = ("chunkstore", "engine", "pravega_spark", "pyspark_pravega")
-
-
-def modules() -> Iterator[ModuleType]:
-    for package in PACKAGES:
-        found = importlib.import_module(package)
-        yield found
-        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-            if not module.name.endswith("__main__"):
-                yield importlib.import_module(module.name)
+from tests.support.modules import PACKAGES, product_modules
 
 
 def test_no_default_of_a_dataclass_is_mutable_to_python_3_10() -> None:
     """There a default that is a list, a dict or a set is one, whether it has a hash or not."""
-    classes = {each for module in modules() for each in vars(module).values() if isinstance(each, type)}
+    classes = {each for module in product_modules() for each in vars(module).values() if isinstance(each, type)}
     found = [
         f"{each.__module__}.{each.__qualname__}.{field.name}"
         for each in classes

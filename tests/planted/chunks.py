@@ -52,6 +52,13 @@ BREAKAGES = [
         tests=["tests/chunkstore/segments/test_storage.py", "tests/chunkstore/segments/test_segment_model.py"],
     ),
     Breakage(
+        name="a-chunk-is-relocated-that-another-truncation-takes-out",
+        file="chunkstore/segments/storage.py",
+        old="                if start < placed.end and self._is_worth_relocating(segment, placed, start):",
+        new="                if self._is_worth_relocating(segment, placed, start):",
+        tests=["tests/chunkstore/segments/test_storage.py", "-k", "about_to_take_out"],
+    ),
+    Breakage(
         name="an-overtaken-instance-goes-on",
         file="chunkstore/segments/storage.py",
         old="""        if record.owner_epoch > self.epoch:

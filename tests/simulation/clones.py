@@ -54,7 +54,8 @@ class Memory:
 
     def _thread(self, thread: threading.Thread, memo: dict[int, Any]) -> threading.Thread:
         target = copy.deepcopy(vars(thread)["_target"], memo)
-        copied = threading.Thread(target=target, name=thread.name, daemon=thread.daemon)
+        arguments = copy.deepcopy(vars(thread)["_args"], memo)
+        copied = threading.Thread(target=target, name=thread.name, args=arguments, daemon=thread.daemon)
         if thread.is_alive():
             self._begin.append(copied)
         return copied
@@ -77,7 +78,7 @@ def _lock(lock: Lock, memo: dict[int, Any]) -> Lock:
 
 
 def _pool(pool: ThreadPoolExecutor, memo: dict[int, Any]) -> ThreadPoolExecutor:
-    """As all of its threads wait for work, it is as good as new."""
+    """A new one: the threads of a clone had no work, and a child has none of them."""
     kept = vars(pool)
     return ThreadPoolExecutor(kept["_max_workers"], kept["_thread_name_prefix"])
 
