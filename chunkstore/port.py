@@ -19,6 +19,7 @@ import builtins
 import contextlib
 import enum
 import logging
+import math
 import re
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, SupportsIndex
 
 from chunkstore.errors import ObjectNotFound, StorageRefused, Unsupported
+from chunkstore.room import USERS_DATA
 
 TOKEN = 24
 """Bytes at the beginning of every object made by `put_if_absent`: writer id (16) and attempt (8), unique for ever."""
@@ -246,8 +248,13 @@ class Store(abc.ABC):
         For a caller that acts on objects that another process may not have synced yet.
         """
 
-    def check_room(self) -> None:  # noqa: B027 - most stores cannot tell
-        """Raise StorageFull if so little is free that it is kept for what frees space. For a caller that adds data."""
+    def check_room(self, needed: int = 0, part: float = USERS_DATA) -> None:  # noqa: B027 - most stores cannot tell
+        """Raise StorageFull if, with `needed` bytes more, less would be free than that part of what is kept for what
+        frees space (P6). For a caller that adds data."""
+
+    def largest_object(self) -> float:
+        """The most bytes of an object that fits in now, without taking what is kept for what frees space (P6)."""
+        return math.inf
 
     def mark(self, path: str) -> Hashable:
         """A value that changes when the object is created, replaced or deleted; None where it would cost a request."""

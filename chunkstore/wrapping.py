@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from chunkstore.port import Data, ObjectInfo, Outcome, Parts, Range, Store, length_of
+from chunkstore.room import USERS_DATA
 
 WRITES = frozenset({"put", "post", "put_if_absent", "append", "link", "set_read_only", "delete"})
 """The verbs that change what is stored."""
@@ -95,8 +96,11 @@ class WrappingStore(Store):
     def sync(self, prefix: str) -> None:
         self.inner.sync(prefix)  # no request where requests cost anything
 
-    def check_room(self) -> None:
-        self.inner.check_room()
+    def check_room(self, needed: int = 0, part: float = USERS_DATA) -> None:
+        self.inner.check_room(needed, part)
+
+    def largest_object(self) -> float:
+        return self.inner.largest_object()
 
     def mark(self, path: str) -> Hashable:
         return self.inner.mark(path)

@@ -24,6 +24,7 @@ import errno
 import fcntl
 import functools
 import itertools
+import math
 import operator
 import os
 import pwd
@@ -34,7 +35,7 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from chunkstore import stamps
 from chunkstore.backends.tree import walk
@@ -62,10 +63,12 @@ from chunkstore.port import (
     check_path,
     check_prefix,
     check_range,
+    length_of,
     pieces_of,
     same_content,
     token_of,
 )
+from chunkstore.room import USERS_DATA
 from chunkstore.similarity import suggest
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
@@ -102,7 +105,36 @@ _REMEDIES: dict[int, tuple[type[StorageError], str]] = {
 
 _MIN_FREE, _MIN_FREE_PART = 64 << 20, 64
 _ROOM_KNOWN = 0.1
-"""Seconds for which a filesystem that had room is not asked again."""
+"""Seconds for which a filesystem that had much room is not asked again."""
+_MUCH_ROOM = 256 << 20
+"""So many bytes beyond what is kept free are much room: no host writes them in that time."""
+_SMALL = 64 << 10
+"""Bytes of an object that may take of what is kept free as much as there is: it records what frees space."""
+_PART_OF_KEPT = 4
+"""A larger object takes a part of this size at most."""
+
+
+class _Room(NamedTuple):
+    """What of a filesystem is free, and how much of it is kept for what frees space, bytes."""
+
+    free: int
+    kept: int
+
+    def left_by(self, part: float) -> float:
+        """How many bytes a kind of write has to leave. However much users are to leave, the default is enough for what
+        frees space, and all that is needed stays."""
+        return self.kept if part == USERS_DATA else part * min(self.kept, _MIN_FREE)
+
+    @property
+    def largest(self) -> int:
+        """The most bytes of an object. Below what is kept it gets smaller with what is left, so that it never ends."""
+        return max(self.free - self.kept, self.free // _PART_OF_KEPT)
+
+
+_FREE_SPACE = (
+    "Truncate or delete streams and run `pravega-spark maintain --yes`, or make the filesystem larger; storage option "
+    "'min_free' sets how much is kept"
+)
 
 _MOST_NEIGHBOURS = 1000
 _MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -131,7 +163,7 @@ class LocalStore(Store):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """folders: of so many it is bounded that they are there. min_free: the bytes of the filesystem that are kept
-        for what frees space (`check_room`); by default 64 MiB, of a small filesystem a 64th."""
+        for what frees space (P6); by default 64 MiB, of a small filesystem a 64th."""
         self._folder = os.path.normpath(folder)
         self.root = f"file://{self._folder}"
         self._above = self._folder.rstrip("/")  # the folder may be the top one
@@ -141,7 +173,7 @@ class LocalStore(Store):
         # noticed.
         self._known = BoundedSet[str](folders, os.path.dirname(self._temporary))
         self._min_free, self._clock = min_free, clock
-        self._had_room = -_ROOM_KNOWN  # when `check_room` last found some
+        self._room_known = -_ROOM_KNOWN, _Room(0, 0)  # when much room was found, and how much
         self._used = False  # whether an object of this project was read here
         self._real = BoundedSet[str](folders, self._folder)  # folders that are no links, nor those on the way to them
         self._real.add(self._folder)
@@ -164,19 +196,19 @@ class LocalStore(Store):
     def put(self, path: str, data: Parts) -> None:
         target = self._file(path)
         try:
-            self._replace(target, data, durable=True)
+            self._replace(path, target, data, durable=True)
             _sync_folder(os.path.dirname(target))
         except OSError as error:
             raise self._error(error, path) from error
 
     def post(self, path: str, data: Parts) -> None:
         try:
-            self._replace(self._file(path), data, durable=False)
+            self._replace(path, self._file(path), data, durable=False)
         except OSError as error:
             raise self._error(error, path) from error
 
-    def _replace(self, target: str, data: Parts, durable: bool) -> None:
-        temporary = self._write_temporary(data, durable)
+    def _replace(self, path: str, target: str, data: Parts, durable: bool) -> None:
+        temporary = self._write_temporary(path, data, durable)
         try:
             self._in_folder_of(target, lambda: os.replace(temporary, target))
         except BaseException:
@@ -205,6 +237,7 @@ class LocalStore(Store):
             if size != offset:
                 message = f"{self.root}: {path!r} has {size} bytes, cannot append at {offset}"
                 raise InvalidOffset(message, expected=size, given=offset)
+            self._check_fits(len(data), path)
             try:
                 _write(fd, data, offset)
                 _sync(fd)
@@ -287,23 +320,47 @@ class LocalStore(Store):
         except OSError as error:
             raise self._error(error, prefix) from error
 
-    def check_room(self) -> None:
-        if self._clock() - self._had_room < _ROOM_KNOWN:
-            return
+    def check_room(self, needed: int = 0, part: float = USERS_DATA) -> None:
+        room = self._room()
+        if room is not None and room.free - needed < room.left_by(part):
+            wanted = f", {needed} of which are needed for what is under way" if needed else ""
+            raise StorageFull(
+                f"{self.root}: the filesystem has {room.free} bytes free{wanted}, and {room.kept} are kept for "
+                f"deletions and maintenance: nothing is written until some space is freed. {_FREE_SPACE}"
+            )
+
+    def largest_object(self) -> float:
+        room = self._room()
+        return math.inf if room is None else room.largest
+
+    def _room(self) -> _Room | None:
+        """None where nothing is kept, or it is not known."""
+        when, known = self._room_known
+        now = self._clock()
+        if now - when < _ROOM_KNOWN:
+            return known
         try:
             found = os.statvfs(self._folder)
         except OSError:
-            return  # there is no folder yet, or what is wrong with it shows in the next request
+            return None  # there is no folder yet, or what is wrong with it shows in the next request
         free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        least = min(_MIN_FREE, size // _MIN_FREE_PART) if self._min_free is None else self._min_free
-        if free < least:
+        kept = min(_MIN_FREE, size // _MIN_FREE_PART) if self._min_free is None else self._min_free
+        if not kept:
+            return None
+        room = _Room(free, kept)
+        if free > kept + _MUCH_ROOM:
+            self._room_known = now, room
+        return room
+
+    def _check_fits(self, size: int, path: str) -> None:
+        """Raise StorageFull for a large object that would take too much of what is kept free, or all of it."""
+        room = self._room() if size > _SMALL else None
+        if room is not None and size > room.largest:
             raise StorageFull(
-                f"{self.root}: the filesystem has {free} bytes free, and {least} are kept for deletions and "
-                "maintenance: nothing is written until some space is freed. Truncate or delete streams and run "
-                "`pravega-spark maintain --yes`, or make the filesystem larger; storage option 'min_free' sets "
-                "how much is kept"
+                f"{self.root}: {path!r} has {size} bytes, and is not written: the filesystem has {room.free} bytes "
+                f"free, {room.kept} are kept for deletions and maintenance, and of those one object takes a quarter of "
+                f"what is left, at most. {_FREE_SPACE}"
             )
-        self._had_room = self._clock()
 
     def mark(self, path: str) -> Hashable:
         try:
@@ -427,7 +484,7 @@ class LocalStore(Store):
     def _link_new(self, path: str, target: str, data: Parts) -> bool:
         """Write and link; False if the target exists by now. After an error but PutUnknown it is not made."""
         try:
-            temporary = self._write_temporary(data)
+            temporary = self._write_temporary(path, data)
         except OSError as error:
             raise self._error(error, path) from error
         try:
@@ -442,7 +499,8 @@ class LocalStore(Store):
         finally:
             _remove(temporary)
 
-    def _write_temporary(self, data: Parts, durable: bool = True) -> str:
+    def _write_temporary(self, path: str, data: Parts, durable: bool = True) -> str:
+        self._check_fits(length_of(data), path)
         fd, name = self._open_temporary()
         try:
             _write(fd, data, 0)

@@ -36,6 +36,7 @@ def copy_chunks(chunks: Store, segment: str, sources: Sequence[WrittenChunk], ta
         chunks.stat(target)  # an earlier attempt made it, which may have been killed before it had synced anything
         chunks.sync(target[: target.rfind("/") + 1])
     except ObjectNotFound:
+        chunks.check_room(sum(map(len, data)))
         chunks.put(target, data)
     return block_checksums(*data)
 

@@ -313,6 +313,7 @@ def copy_object(source: Store, target: Store, ranges: list[ObjectRange]) -> int 
     data = _read_valid(source, ranges)
     if data is None:
         raise DataCorruption(f"{source.root}: {path} does not match its checksums; restore it from a copy")
+    target.check_room(len(data))
     target.put(path, data)
     if _read_valid(target, ranges) is None:
         raise DataCorruption(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from chunkstore import ObjectInfo, StorageError
 from chunkstore.boot_clock import boot_time
 from chunkstore.paths import generation_of
+from chunkstore.room import CHECKPOINTS
 from engine.clocks import StorageClock
 from engine.containers.maintenance_scheduler import MaintenanceScheduler
 from engine.containers.maintenance_tasks import MaintenanceTasks
@@ -177,6 +178,10 @@ class Container:
         receipt = self.log.commit(operations)
         self._scheduler.after_operation()
         return receipt
+
+    def check_room(self) -> None:
+        """Raise StorageFull unless there is room for more of users' data (P6). For a caller that adds some."""
+        self.log.check_room()
 
     def create_segment(self, segment: str, updates: Sequence[AttributeUpdate] = (), parent: str = "") -> None:
         """Create an empty segment; with a parent a transient one, whose name must come from `transient_name`.
@@ -342,8 +347,9 @@ class Container:
     def checkpoint(self) -> None:
         """Make a checkpoint of the present state, so that opening starts here and the log before it can be truncated.
 
-        Raises StorageError when its object could not be made, not even at the second try.
+        Raises StorageFull; StorageError when its object could not be made, not even at the second try.
         """
+        self.stores.log.check_room(0, CHECKPOINTS)
         for _ in range(2):  # a single failed request does not fail the checkpoint
             address = self.commit([Checkpoint()]).address
             self.wait_for_upkeep()

@@ -30,6 +30,12 @@ logger = logging.getLogger(__name__)
 PAUSE = 1.0
 """Seconds between two flush cycles that fail while appends wait for one."""
 
+FULL_PAUSE = 5.0
+"""Seconds between two attempts to make room while writes are refused."""
+
+CHECKPOINT_BYTES = 16 << 20
+"""After so many bytes of checkpoints, those that nobody needs are deleted (P6)."""
+
 
 class MaintenanceScheduler(LogObserver):
     """Starts the tasks that are due: the observer of a container's log.
@@ -63,6 +69,8 @@ class MaintenanceScheduler(LogObserver):
         self._begun = Ages(clock, storage_clock.known)
         self._alive = Ages(clock, storage_clock.known)
         self._cleaned = clock()
+        self._made_room = -math.inf
+        self._checkpoint_bytes = 0
         self._expired = -math.inf
         self._next_checkpoint = -math.inf
         self._log_start = -1
@@ -169,6 +177,17 @@ class MaintenanceScheduler(LogObserver):
         cycle = state.cycle
         return self._alive.of((cycle.number, cycle.alive, cycle.aborted), lambda: cycle.alive)
 
+    def make_room(self) -> None:
+        """Start what frees space, as writes are refused for want of it."""
+        now, state = self._clock(), self._log.state
+        if not self._settings.maintenance or now - self._made_room < FULL_PAUSE:
+            return
+        self._made_room = now
+        if state.awaits_flush and (state.cycle.complete or self._flush_urgency(self._log.head.address, state)):
+            self._background.start("flush", self._run_once, "flush", self._relieve)
+        self._start("truncate_log", "collect_garbage")
+        self._background.do_deferred()
+
     def relieve(self) -> str:
         """Start a flush cycle, as appends wait for it. Returns the error of the last one, or ""."""
         state = self._log.state
@@ -204,8 +223,11 @@ class MaintenanceScheduler(LogObserver):
     def _write_checkpoint(self, position: Position, state: State) -> None:
         begun = self._clock()
         try:
-            self._log.write_checkpoint(position, state)
+            self._checkpoint_bytes += self._log.write_checkpoint(position, state)
             self._overdue_checkpoint = False
+            if self._checkpoint_bytes >= CHECKPOINT_BYTES and self._settings.maintenance:
+                self._checkpoint_bytes = 0
+                self._start("truncate_log")
         finally:
             # A process that commits without a pause spends no more than a tenth of the time on checkpoints.
             self._next_checkpoint = self._clock() + 9 * (self._clock() - begun)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from chunkstore import ObjectInfo, StorageError, Store, stamps
+from chunkstore import ObjectInfo, StorageError, StorageFull, Store, stamps
 from chunkstore.boot_clock import boot_time
 from chunkstore.metrics import default_metrics
+from chunkstore.room import CHECKPOINTS, SMALL_ADDITIONS, USERS_DATA
 from engine.clocks import StorageClock
 from engine.identity import ANY_IDENTITY, Identity
 from engine.logs import checkpoints
@@ -29,7 +30,7 @@ from engine.logs.polling import LogPoller
 from engine.logs.processor import Processor
 from engine.logs.replica import OpenedLog
 from engine.logs.throttle import Throttle
-from engine.logs.transaction import Receipt, Transaction
+from engine.logs.transaction import Receipt, Transaction, adds_data
 from engine.ownership import Owner
 from engine.settings import Settings
 from engine.state.attach_fence import attach_fence
@@ -163,7 +164,26 @@ class DurableLog:
         transaction = Transaction(operations)
         for operation in transaction.operations:
             self._storage.check(operation)
+        try:
+            self._check_room(transaction.size, SMALL_ADDITIONS)
+        except StorageFull:
+            if adds_data(transaction.operations):
+                self._replica.observer.make_room()
+                raise
         return transaction
+
+    def check_room(self) -> None:
+        """Raise StorageFull unless there is room for more of users' data (P6)."""
+        try:
+            self._check_room(0, USERS_DATA)
+        except StorageFull:
+            self._replica.observer.make_room()
+            raise
+
+    def _check_room(self, size: int, part: float) -> None:
+        """What is in the log, or on its way there, is copied once more before the log gets shorter, so there has to be
+        room for that too."""
+        self._storage.check_room(size + self.state.backlog + self._throttle.outstanding, part)
 
     @property
     def outstanding(self) -> int:
@@ -209,10 +229,11 @@ class DurableLog:
         """Call `observer` from now on."""
         self._replica.observer = observer
 
-    def write_checkpoint(self, position: Position, state: State) -> None:
-        """Make the checkpoint object of the frame at `position`, from which an opening starts (W6). Raises
+    def write_checkpoint(self, position: Position, state: State) -> int:
+        """Make the checkpoint object of the frame at `position`, from which an opening starts (W6); its size. Raises
         StorageError."""
-        checkpoints.write(self._store, self.number, position, state, self._settings.checkpoint_part)
+        self._store.check_room(0, CHECKPOINTS)
+        return checkpoints.write(self._store, self.number, position, state, self._settings.checkpoint_part)
 
     def log_start(self) -> int:
         """The address of the newest checkpoint object, from which an opening reads; -1 when there is none. Raises

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from chunkstore.room import USERS_DATA
 from engine.errors import LogLost
 from engine.logs.transaction import Transaction
 from engine.state.operations import Operation
@@ -23,6 +24,10 @@ class LongTermStorage(Protocol):
     def check(self, operation: Operation) -> None:
         """Raise ValueError for what LTS could not keep: names that no chunk can have, keys and values that are too
         long."""
+
+    def check_room(self, needed: int, part: float = USERS_DATA) -> None:
+        """Raise StorageFull if, with `needed` bytes more, less than that part of what is kept free would be left
+        (P6)."""
 
     def look_up(self, state: State, table: str, keys: Sequence[str]) -> dict[tuple[str, str], LookupResult]:
         """Keys of a table, as a state has them. Raises ObjectNotFound when that state is so old that its objects are

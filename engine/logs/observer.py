@@ -25,6 +25,9 @@ class LogObserver:
     def committed(self, position: Position, state: State, checkpoint: bool) -> None:
         """A frame of this process is live. state: the one after it. checkpoint: it carries a Checkpoint."""
 
+    def make_room(self) -> None:
+        """Writes are refused, as a storage is nearly full."""
+
     def relieve(self) -> str:
         """Appends wait for a flush to LTS. Returns the error of the last flush, or ""."""
         return ""

@@ -22,10 +22,17 @@ from engine.state.operations import (
     ActivateSegment,
     AnswerSubmissions,
     Append,
+    CreateSegment,
+    CreateTable,
+    DeleteSegment,
+    DeleteTable,
+    ExpireSegments,
     LoadAttributes,
     MergeSegment,
     Operation,
     Payload,
+    SealSegment,
+    TruncateSegment,
     checked,
 )
 from engine.state.state import State
@@ -259,6 +266,17 @@ def wake_next(chain: deque[Transaction]) -> None:
             transaction.release()
             if not transaction.abandoned:
                 return
+
+
+def adds_data(operations: Sequence[Operation]) -> bool:
+    """Whether a transaction adds segments, tables or bytes, and does nothing that lets space be freed (P6)."""
+    return any(isinstance(each, _ADDING) for each in operations) and not any(
+        isinstance(each, _FREEING) for each in operations
+    )
+
+
+_ADDING = (Append, CreateSegment, CreateTable)
+_FREEING = (TruncateSegment, DeleteSegment, ExpireSegments, SealSegment, MergeSegment, DeleteTable)
 
 
 def payload_size(operations: Sequence[Operation]) -> int:

@@ -1,10 +1,11 @@
-"""Truncation: deletes frames and checkpoints before a truncation point (W7), and submissions that were left (W18)."""
+"""Truncation: deletes frames and checkpoints before a truncation point (W7), checkpoints that nobody needs (P6), and
+submissions that were left (W18)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from chunkstore import Store
+from chunkstore import ObjectInfo, Store
 from chunkstore.numbered import list_numbered
 from engine.logs import checkpoint_parts
 from engine.logs.log import address_of, checkpoints_folder, frames_folder
@@ -14,6 +15,13 @@ from engine.state.state import State
 
 BATCH = 1000
 """Objects deleted by one request, at most."""
+
+POINTS = 8
+"""In each grace period, so many checkpoints are kept that a later truncation can begin at."""
+
+OPENING = 10.0
+"""Seconds for which a checkpoint is kept that a newer one has replaced: an opening may have listed it, and not read it
+yet. One that takes longer lists again."""
 
 
 def needed_from(state: State) -> int | None:
@@ -31,7 +39,7 @@ def truncate_log(
     store: Store, container: int, refresh: Callable[[], State], grace: float, now: float, covered: int
 ) -> int:
     """Delete the frames and checkpoints before the truncation point: the newest checkpoint that is older than `grace`
-    seconds.
+    seconds. Of the checkpoints behind it, only some are kept, so that they take little space however fast they come.
 
     now: the store's time. covered: checkpoints up to this address are so old by other clocks too (see `age_evidence`).
     Frames with data that is not flushed yet stay: `refresh` returns the state that names them, and is called after the
@@ -39,23 +47,42 @@ def truncate_log(
     frame that a stopped process makes again at a deleted address is deleted by the next truncation.
     """
     checkpoints = list_numbered(store, checkpoints_folder(container))
-    old = [info.path for info in checkpoints if info.modified < now - grace and address_of(info.path) <= covered]
-    if not old:
+    old = [info for info in checkpoints if info.modified < now - grace and address_of(info.path) <= covered]
+    first = checkpoints.index(old[-1]) if old else 0
+    doomed = [*old[:-1], *superseded(checkpoints[first:], grace / POINTS, now - OPENING)]
+    if not old and not doomed:
         return 0
     store.sync(checkpoints_folder(container))  # their makers may have died before that
-    truncation_point = address_of(old[-1])
+    if not old:
+        store.delete([info.path for info in doomed])
+        return len(doomed)
+    truncation_point = address_of(old[-1].path)
     needed = needed_from(refresh())
     limit = truncation_point if needed is None else min(truncation_point, needed)
-    doomed = old[:-1]
-    store.delete(doomed)
+    store.delete([info.path for info in doomed])
     deleted = len(doomed) + checkpoint_parts.delete(store, container, truncation_point, now - grace)
     while True:
         listed = list_numbered(store, frames_folder(container), limit=BATCH)
-        doomed = [info.path for info in listed if address_of(info.path) < limit]
-        store.delete(doomed)
-        deleted += len(doomed)
-        if len(doomed) < BATCH:
+        frames = [info.path for info in listed if address_of(info.path) < limit]
+        store.delete(frames)
+        deleted += len(frames)
+        if len(frames) < BATCH:
             return deleted + _sweep_inbox(store, container, now - grace)
+
+
+def superseded(checkpoints: Sequence[ObjectInfo], spacing: float, before: float) -> list[ObjectInfo]:
+    """The checkpoints that no opening and no truncation needs: neither the first one, nor the newest one, nor from
+    after `before`, nor `spacing` seconds away from the last one that is needed (s, the store's clock).
+
+    Those that are needed stay so, however often this is asked.
+    """
+    found, last = [], checkpoints[:1]
+    for info in checkpoints[1:-1]:
+        if abs(info.modified - last[0].modified) >= spacing:  # also where the clock was set back
+            last = [info]
+        elif info.modified < before:
+            found.append(info)
+    return found
 
 
 def _sweep_inbox(store: Store, container: int, before: float) -> int:

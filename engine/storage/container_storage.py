@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from chunkstore import StorageError
 from chunkstore.chunk_names import new_chunk_name
+from chunkstore.room import USERS_DATA
 from engine.errors import LogLost
 from engine.logs.transaction import Transaction
 from engine.state.attach_fence import creation_time
@@ -51,6 +52,11 @@ class ContainerStorage:
             check_entry(operation.key.encode(), operation.value)
             if operation.table == ATTRIBUTES:
                 check_attribute(operation.key, operation.value)
+
+    def check_room(self, needed: int, part: float = USERS_DATA) -> None:
+        """Raise StorageFull if, with `needed` bytes more, less than that part of what is kept free would be left
+        (P6)."""
+        self._stores.check_room(needed, part)
 
     def look_up(self, state: State, table: str, keys: Sequence[str]) -> dict[tuple[str, str], LookupResult]:
         """Entries of a table as a state has them, with the table's root in that state. Raises ObjectNotFound."""

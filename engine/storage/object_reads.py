@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from chunkstore import ObjectNotFound, Range, Store
 from chunkstore.checksums import BLOCK, WIDTH, first_bad_block
 from chunkstore.metrics import default_metrics
+from chunkstore.room import USERS_DATA
 from engine.errors import BadOffset, DataCorruption, SegmentTruncated
 from engine.logs.log import frame_path
 from engine.state.segments import Extent, Extents, FrameRef, Segment, StoredRef
@@ -49,12 +50,12 @@ class Stores(NamedTuple):
     log: Store
     chunks: Store
 
-    def check_room(self) -> None:
-        """Raise StorageFull if a storage has so little room that users' data is not written any more. What frees space
-        needs some: truncations, deletions, flushes, garbage collection."""
-        self.chunks.check_room()
+    def check_room(self, needed: int = 0, part: float = USERS_DATA) -> None:
+        """Raise StorageFull if, with `needed` bytes more in long-term storage, less would be free of a storage than
+        that part of what is kept for what frees space (P6)."""
+        self.chunks.check_room(needed, part)
         if self.log is not self.chunks:
-            self.log.check_room()
+            self.log.check_room(0, part)
 
 
 def plan(segment: Segment, container: int, start: int, end: int, stored: StoredRanges) -> list[ObjectRange]:

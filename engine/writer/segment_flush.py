@@ -9,8 +9,10 @@ the objects are deleted after a later cycle (F2).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
 from chunkstore.errors import StorageFull
+from chunkstore.room import FLUSHES
 from chunkstore.segments.errors import (
     ChunkInUse,
     ConcurrentModification,
@@ -27,6 +29,9 @@ from engine.storage.object_reads import fetch
 from engine.writer import flush_steps
 from engine.writer.flush_context import FlushContext
 from engine.writer.flush_steps import FlushStep, steps_of
+
+SMALLEST_PART = 64 << 10
+"""The least bytes of a step that are written at once."""
 
 
 class SegmentFlush:
@@ -58,15 +63,30 @@ class SegmentFlush:
         try:
             storage = segment.storage or self._create(segment)
             for step in steps_of(segment, self._state):
-                self._check_not_stopped()
-                self._flush_step(segment, storage, step)
-                self.moved += step.end - step.offset
+                for part in self._parts(step):
+                    self._check_not_stopped()
+                    self._flush_step(segment, storage, part)
+                    self.moved += part.end - part.offset
             self.storages[segment.name] = storage
         except (SegmentError, FlushOvertaken, SegmentNotFound) as error:
             cause = self._explained(segment, error) if isinstance(error, SegmentError) else error
             if self._strict or not isinstance(cause, SegmentNotFound):
                 raise cause from error
             self.skipped[segment.name] = segment.storage or _storage_of(segment)
+
+    def _parts(self, step: FlushStep) -> Iterator[FlushStep]:
+        """A step that writes takes no more than there is room for, and nothing of the last room (P6). The frames whose
+        bytes it wrote can be deleted, so that there is room for the rest."""
+        if step.attached or step.joined:
+            yield step
+            return
+        store, offset = self._context.stores.chunks, step.offset
+        while offset < step.end:
+            store.check_room(0, FLUSHES)
+            room = store.largest_object() / 2  # others write meanwhile
+            end = int(min(step.end, offset + max(room, SMALLEST_PART)))
+            yield step._replace(offset=offset, end=end)
+            offset = end
 
     def _check_not_stopped(self) -> None:
         if self.stopped:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from chunkstore.room import FLUSHES
 from chunkstore.segments.storage import ChunkedSegmentStorage
 from engine.errors import FlushOvertaken
 from engine.state.operations import BeginCycle, SpillAttributes
@@ -78,8 +79,11 @@ class StorageWriter:
             cycle.stop()
 
     def begin(self, state: State, strict: bool) -> FlushCycle:
-        """Begin a flush cycle, which the caller runs. strict: see `FlushCycle`."""
+        """Begin a flush cycle, which the caller runs. strict: see `FlushCycle`. Raises StorageFull if there is no room
+        for what it would copy, before it writes anything."""
         context = self._context
+        if any(state.logged()):
+            context.stores.chunks.check_room(0, FLUSHES)
         context.storage_clock.now()  # a reading from now dates the garbage that the cycle makes
         number = state.cycle.number + 1
         spills = [

@@ -133,7 +133,7 @@ def _merged(context: FlushContext, extents: Extents, added: int, start: int) -> 
             break
         first -= 1
         size += listed[first][1].length
-    if len(listed) - first < 2:
+    if len(listed) - first < 2 or size > context.stores.chunks.largest_object():
         return 0, b""
     at, end = listed[first][0], listed[-1][0] + listed[-1][1].length
     return at, b"".join(fetch(context.stores, plan_extents(extents, context.log.number, at, end)))

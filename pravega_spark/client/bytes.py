@@ -96,7 +96,7 @@ class ByteStream(io.RawIOBase):
         data = bytes(buffer_of("byte_array", byte_array)[:MAX_WRITE])
         if not data:
             return 0
-        self._stream.container.stores.check_room()
+        self._stream.container.check_room()
         while len(self._waiting) >= MAX_WAITING:
             self._settle()
         self._submit(data)

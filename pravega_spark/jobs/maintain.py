@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from chunkstore import StorageFull
 from chunkstore.compaction import CopyTasks
 from engine.admin import orphans, root_gc
 from engine.admin.checks.findings import Severity
@@ -103,13 +104,21 @@ def _root(
 
 
 def _flush(root: Root, dry_run: bool) -> JobOutcome:
-    """Flush all containers. The size is that of the data that was only in the log."""
-    size = 0
+    """Flush all containers. The size is that of the data that was only in the log.
+
+    If a storage is full, each container flushes what there is room for (P6). Raises StorageFull then.
+    """
+    size, full = 0, None
     for container in map(root.container, range(root.config.containers)):
         size += container.refresh().logged_bytes
         if not dry_run:
-            container.flush()
+            try:
+                container.flush()
+            except StorageFull as error:
+                full = error
             container.truncate_log()
+    if full is not None:
+        raise full
     count = counted(root.config.containers, "container")
     return JobOutcome("", "", "flush", True, size, f"would flush {count}" if dry_run else count)
 

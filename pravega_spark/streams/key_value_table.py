@@ -233,7 +233,7 @@ class StoredTable:
         self._check_partitions(life.configuration, modifications)
         container = self.container
         if any(value is not None for _, value, *_ in puts):
-            container.stores.check_room()
+            container.check_room()
         known = self._opened(container.state)
         opened = known if known is not None and known.record.id == life.id else self._of(life, container.refresh())
         while True:

@@ -55,7 +55,7 @@ def event_of_a_writer(manager: StreamManager, size: int) -> None:
 WRITES: dict[str, Callable[[StreamManager], Any]] = {
     "write_events": lambda manager: manager.write_events("sc", "one", _table(10)),
     "write_events, large": lambda manager: manager.write_events("sc", "one", _table(10_000_000)),
-    "transaction": lambda manager: manager.create_transaction_writer("sc", "one").begin_txn().write_event("a"),
+    "new transaction": lambda manager: manager.create_transaction_writer("sc", "one").begin_txn(),
     "byte stream": lambda manager: manager.create_byte_stream("sc", "bytes").write(b"a"),
     "key-value table": lambda manager: manager.key_value_table("sc", "table").put(TableKey(b"k"), b"other"),
     "large event": lambda manager: large_event(manager, 10_000_000),
@@ -75,6 +75,21 @@ def test_each_write_is_refused(folder: str, what: str) -> None:
         with pytest.raises(StorageFull, match=rf"{TOO_MUCH} are kept for deletions and maintenance.*'min_free'"):
             WRITES[what](manager)
         assert manager.stream_info("sc", "one").events == 10
+
+
+def test_an_open_transaction_takes_no_more_events_and_is_committed(folder: str) -> None:
+    with StreamManager(folder, min_free=0) as manager:
+        open_one = manager.create_transaction_writer("sc", "one").begin_txn()
+        open_one.write_event("one")
+        open_one.flush()
+        number = open_one.get_txn_id()
+    with StreamManager(folder, min_free=TOO_MUCH) as manager:
+        again = manager.create_transaction_writer("sc", "one").get_txn(number)
+        with pytest.raises(StorageFull):
+            again.write_event("two")
+            again.flush()
+        manager.create_transaction_writer("sc", "one").get_txn(number).commit()
+        assert manager.stream_info("sc", "one").events == 11
 
 
 def test_no_chunk_is_written_for_a_write_that_would_be_refused(tmp_path: Path) -> None:

@@ -5,6 +5,103 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="a-later-truncation-finds-no-checkpoint",
+        file="engine/logs/truncation.py",
+        old="        if abs(info.modified - last[0].modified) >= spacing:",
+        new="        if abs(info.modified - last[0].modified) >= 100 * spacing:",
+        tests=["tests/engine/logs/test_truncation.py::test_the_truncation_point_moves_on_though_checkpoints_come_fast"],
+    ),
+    Breakage(
+        name="fast-checkpoints-are-all-kept",
+        file="engine/logs/truncation.py",
+        old="        elif info.modified < before:\n",
+        new="        elif info.modified < before - 600:\n",
+        tests=["tests/engine/logs/test_truncation.py::test_of_checkpoints_that_come_fast_only_some_are_kept"],
+    ),
+    Breakage(
+        name="a-checkpoint-vanishes-before-an-opening-has-read-it",
+        file="engine/logs/truncation.py",
+        old="superseded(checkpoints[first:], grace / POINTS, now - OPENING)",
+        new="superseded(checkpoints[first:], grace / POINTS, now)",
+        tests=["tests/engine/logs/test_truncation.py::test_of_checkpoints_that_come_fast_only_some_are_kept"],
+    ),
+    Breakage(
+        name="nobody-deletes-fast-checkpoints-in-between",
+        file="engine/containers/maintenance_scheduler.py",
+        old="            if self._checkpoint_bytes >= CHECKPOINT_BYTES and self._settings.maintenance:\n",
+        new="            if self._checkpoint_bytes < 0:\n",
+        tests=["tests/engine/containers/test_room.py"],
+    ),
+    Breakage(
+        name="positions-take-the-last-room",
+        file="engine/logs/durable_log.py",
+        old="            if adds_data(transaction.operations):\n",
+        new="            if not transaction.operations:\n",
+        tests=["tests/engine/containers/test_room.py::test_small_additions_leave_half_of_what_is_kept"],
+    ),
+    Breakage(
+        name="a-full-disk-takes-no-truncation",
+        file="engine/logs/transaction.py",
+        old="_FREEING = (TruncateSegment, DeleteSegment,",
+        new="_FREEING = (DeleteSegment,",
+        tests=["tests/engine/containers/test_room.py", "tests/client"],
+    ),
+    Breakage(
+        name="what-waits-for-a-flush-needs-no-room",
+        file="engine/logs/durable_log.py",
+        old="size + self.state.backlog + self._throttle.outstanding",
+        new="size + self._throttle.outstanding",
+        tests=["tests/engine/containers/test_room.py::test_what_waits_in_the_log_can_always_be_copied"],
+    ),
+    Breakage(
+        name="a-flush-takes-the-last-room",
+        file="engine/writer/segment_flush.py",
+        old="            store.check_room(0, FLUSHES)\n",
+        new="",
+        tests=["tests/engine/containers/test_room.py::test_a_flush_takes_no_more_than_there_is_room_for"],
+    ),
+    Breakage(
+        name="a-refused-write-starts-nothing",
+        file="engine/containers/maintenance_scheduler.py",
+        old="""            self._background.start("flush", self._run_once, "flush", self._relieve)
+        self._start("truncate_log", "collect_garbage")
+""",
+        new="""            pass
+        self._start("truncate_log", "collect_garbage")
+""",
+        tests=["tests/engine/containers/test_room.py::test_writes_that_are_refused_start_what_frees_space"],
+    ),
+    Breakage(
+        name="a-large-object-takes-the-last-room",
+        file="chunkstore/backends/local.py",
+        old="        return max(self.free - self.kept, self.free // _PART_OF_KEPT)\n",
+        new="        return self.free\n",
+        tests=["tests/engine/containers/test_room.py::test_a_large_object_leaves_most_of_the_last_room"],
+    ),
+    Breakage(
+        name="an-append-takes-the-last-room",
+        file="chunkstore/backends/local.py",
+        old="            self._check_fits(len(data), path)\n",
+        new="",
+        tests=["tests/engine/containers/test_room.py::test_a_large_object_leaves_most_of_the_last_room"],
+    ),
+    Breakage(
+        name="a-transaction-begins-without-room",
+        file="pravega_spark/streams/writing/transactions.py",
+        old="""    stream.container.check_room()
+    while True:
+        snapshot = stream.snapshot()
+        if snapshot.record.sealed:
+            raise StreamSealed(stream.key)
+        routing, now""",
+        new="""    while True:
+        snapshot = stream.snapshot()
+        if snapshot.record.sealed:
+            raise StreamSealed(stream.key)
+        routing, now""",
+        tests=["tests/client/test_safe_size.py"],
+    ),
+    Breakage(
         name="garbage-is-forgotten-when-its-deletion-failed",
         file="engine/writer/container_garbage.py",
         old="        left = {task.name for task in (*again, *aside)}\n",

@@ -164,14 +164,14 @@ BREAKAGES = [
     Breakage(
         name="events-take-the-last-room",
         file="pravega_spark/streams/writing/writes.py",
-        old="    container.stores.check_room()\n",
+        old="    container.check_room()\n",
         new="",
         tests=["tests/client/test_safe_size.py"],
     ),
     Breakage(
         name="chunks-take-the-last-room",
         file="pravega_spark/streams/writing/chunk_uploads.py",
-        old="        self._store.check_room()\n",
+        old="        self._store.check_room(sum(len(buffer) for group in groups for buffer in group))\n",
         new="",
         tests=["tests/client/test_safe_size.py::test_no_chunk_is_written_for_a_write_that_would_be_refused"],
     ),

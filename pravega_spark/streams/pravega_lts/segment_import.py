@@ -144,6 +144,8 @@ class SegmentImport:
     def _bring(self, pool: Executor, start: int, end: int) -> None:
         """Write the chunk of a range, and check its events."""
         name = self._begun.chunk_name(self._segment.name, start)
+        if self._copied or self._source is not self._target:
+            self._target.check_room(end - start)
         if not self._copied:
             chunk = self._segment.chunks[self._chunk_at(start)].name
             if self._source is self._target:

@@ -43,7 +43,7 @@ class ChunkUploads(Generic[Label]):
 
         epoch, offset: part of its name. Raises StorageFull.
         """
-        self._store.check_room()
+        self._store.check_room(sum(len(buffer) for group in groups for buffer in group))
         self.names.append(new_chunk_name(segment, epoch, offset))
         self._sent.append((label, self._pool.submit(write_chunk, self._store, self.names[-1], groups)))
 

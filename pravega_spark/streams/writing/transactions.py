@@ -190,7 +190,7 @@ class Transaction:
 
     def operations(self, parts: Sequence[SegmentAppend]) -> list[Operation]:
         """The operations of one write. Raises StorageFull."""
-        self.stream.container.stores.check_room()
+        self.stream.container.check_room()
         return [operation for part in parts for operation in append_operations(self.segment(part.segment_id), part)]
 
     def answer(self, result: Callable[[], Receipt]) -> Receipt:
@@ -343,8 +343,9 @@ class Transaction:
 def begin(stream: WritableStream, lease: float = LEASE) -> tuple[Transaction, TransactionRecord]:
     """Begin a transaction that is aborted without a ping for `lease` seconds, and after 1,000 leases or a day.
 
-    Raises StreamSealed.
+    Raises StreamSealed, StorageFull.
     """
+    stream.container.check_room()
     while True:
         snapshot = stream.snapshot()
         if snapshot.record.sealed:

@@ -138,7 +138,7 @@ class Upload:
         """
         self.settle()
         if content:
-            self.stream.container.stores.check_room()
+            self.stream.container.check_room()
         if not self.segment:
             self._create(content, created_at)
         else:
@@ -310,7 +310,7 @@ class Upload:
         Raises EventExists, EventTaken, StreamSealed, StreamNotFound, OutcomeUnknown (only without a name),
         StorageError.
         """
-        self.stream.container.stores.check_room()
+        self.stream.container.check_room()
         size = len(framed) - HEADER_SIZE
         unknown, target, since, retry = False, "", 0, self._retry("it is committed")
         self.stream.begin_generation()

@@ -167,7 +167,7 @@ def write_together(writes: Sequence[StreamWrite]) -> None:
     at once if a write is not idempotent, otherwise after retrying for some minutes.
     """
     container = writes[0].stream.container
-    container.stores.check_room()
+    container.check_room()
     for write in writes:
         write.begin()
     pending = list(writes)

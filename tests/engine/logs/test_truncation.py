@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -10,7 +11,7 @@ from chunkstore.paths import checkpoint_parts_folder
 from chunkstore.testing import SimulatedStore
 from engine.logs.log import address_of, checkpoint_path, checkpoints_folder, frame_path, frames_folder
 from engine.logs.submission import Address, inbox_folder, submission_path
-from engine.logs.truncation import needed_from, truncate_log
+from engine.logs.truncation import OPENING, POINTS, needed_from, truncate_log
 from engine.state.operations import Append, BeginCycle, CreateSegment, RecordFlush
 from engine.state.segments import Extent
 from engine.state.state import EMPTY, State
@@ -157,3 +158,62 @@ def test_the_first_frame_that_is_needed_is_that_of_the_oldest_payload() -> None:
     assert needed_from(writer.state) == 3
     writer.commit(RecordFlush(1, "late", "late.1", 0, 1), RecordFlush(1, "early", "early.2", 1, 2))
     assert needed_from(writer.state) is None
+
+
+ALL = 1 << 40
+SPACING = GRACE / POINTS
+"""Seconds between checkpoints that are kept."""
+
+
+def many(store: Recording, count: int, every: float, start: float = 2000.0) -> None:
+    """Checkpoints behind those of `root`, one each so many seconds."""
+    for number in range(count):
+        store.make(checkpoint_path(CONTAINER, 100 + number), start + number * every)
+
+
+def times(store: Recording) -> list[float]:
+    return [info.modified for info in store.list(checkpoints_folder(CONTAINER))]
+
+
+def test_of_checkpoints_that_come_fast_only_some_are_kept() -> None:
+    """P6: few, however many there were: the truncation point, some for later truncations, and those of the last
+    seconds."""
+    store = Recording()
+    many(store, 1000, 0.25)
+    now = store.now
+    before = times(store)
+    assert truncate(store, now, covered=ALL) > 900
+    kept = times(store)
+    behind = [time for time in kept if time < now - OPENING]
+    assert behind[0] == max(time for time in before if time < now - GRACE), "the truncation point"
+    assert kept[-1] == before[-1] and [time for time in before if time >= now - OPENING] == kept[len(behind) :]
+    assert all(SPACING <= later - earlier <= SPACING + 0.25 for earlier, later in pairwise(behind))
+    assert truncate(store, now, covered=ALL) == 0, "those that are kept stay"
+
+
+def test_the_truncation_point_moves_on_though_checkpoints_come_fast() -> None:
+    store, points = Recording(), []
+    for round in range(12):
+        for number in range(200):
+            store.make(checkpoint_path(CONTAINER, 1000 * round + number), 2000.0 + 50 * round + number * 0.25)
+        truncate(store, store.now, covered=ALL)
+        points.append(store.now - times(store)[0])
+    assert all(GRACE < age <= GRACE + SPACING + 1 for age in points[4:]), points
+
+
+def test_without_an_old_checkpoint_the_first_one_is_kept() -> None:
+    store = Recording()
+    many(store, 100, 0.25)
+    assert truncate(store, store.now, covered=-1) > 0
+    assert times(store)[0] == 2000.0 and times(store)[-1] == store.now
+    assert store.steps[0] == f"sync {checkpoints_folder(CONTAINER)}"
+
+
+def test_checkpoints_from_before_a_clock_was_set_back_do_not_replace_later_ones() -> None:
+    store = Recording()
+    many(store, 10, 1.0, 50_000.0)
+    for number in range(400):
+        store.make(checkpoint_path(CONTAINER, 500 + number), 2000.0 + number * 0.25)
+    truncate(store, store.now + OPENING, covered=-1)
+    behind = [time for time in times(store) if time < 10_000.0]
+    assert len(behind) >= 100 / SPACING - 1
