@@ -168,7 +168,7 @@ class DurableLog:
             self._check_room(transaction.size, SMALL_ADDITIONS)
         except StorageFull:
             if adds_data(transaction.operations):
-                self._replica.observer.make_room()
+                self._make_room()
                 raise
         return transaction
 
@@ -177,13 +177,17 @@ class DurableLog:
         try:
             self._check_room(0, USERS_DATA)
         except StorageFull:
-            self._replica.observer.make_room()
+            self._make_room()
             raise
 
     def _check_room(self, size: int, part: float) -> None:
         """What is in the log, or on its way there, is copied once more before the log gets shorter, so there has to be
         room for that too."""
         self._storage.check_room(size + self.state.backlog + self._throttle.outstanding, part)
+
+    def _make_room(self) -> None:
+        self.owner.check()  # another process starts no maintenance here
+        self._replica.observer.make_room()
 
     @property
     def outstanding(self) -> int:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from chunkstore import StorageFull
+from chunkstore.backends.local import LocalStore
 from engine.containers.container import Container
 from engine.logs.log import frame_path
 from engine.logs.transaction import Transaction
@@ -30,6 +32,19 @@ def root(tmp_path: Path) -> Iterator[Root]:
 
 def content(container: Container) -> bytes:
     return container.read("s", 0, container.info("s").length)
+
+
+def test_a_fork_starts_nothing_though_the_storage_is_full(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that is refused starts what frees space, but not in a process that the container does not belong to."""
+    container = root.container(0)
+
+    def full(*_: object) -> None:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(LocalStore, "check_room", full)
+    assert refusals(container.check_room, lambda: container.append("s", b"child")) == [True, True]
+    with pytest.raises(StorageFull):
+        container.check_room()
 
 
 def test_a_container_refuses_in_a_fork_and_goes_on_where_it_was_made(root: Root) -> None:

@@ -13,6 +13,7 @@ from engine.containers import maintenance_scheduler
 from engine.containers.container import Container
 from engine.logs.log import checkpoints_folder
 from engine.settings import Settings
+from engine.state.operations import Append, MergeSegment, Payload, TruncateSegment
 from engine.storage.object_reads import Stores
 from tests.support.small_disk import SmallDisk
 
@@ -45,6 +46,12 @@ FREEING: dict[str, Callable[[Container], object]] = {
     "seal": lambda container: container.seal("s/a"),
     "delete": lambda container: container.delete("s/a"),
     "merge": lambda container: container.merge("s/a", "s/b"),
+    "merge with an index": lambda container: container.commit(
+        [Append("s/a", Payload(b"record")), MergeSegment("s/a", "s/b")]
+    ),
+    "compaction of a state": lambda container: container.commit(
+        [Append("s/a", Payload(b"state")), TruncateSegment("s/a", 50)]
+    ),
     "refresh": lambda container: container.refresh(),
     "truncate the log": lambda container: container.truncate_log(),
     "collect garbage": lambda container: container.collect_garbage(),
