@@ -26,7 +26,7 @@ LAYERED = {*PACKAGES, "pyspark"}
 WINGS = {
     "chunkstore": (
         "errors port key_locks wrapping measured_store chunk_names checksums boot_clock decoding optional_fields "
-        "metrics tracing numbered paths bounded_set selftest similarity stamps schemes urls",
+        "metrics tracing numbered paths room bounded_set selftest similarity stamps schemes urls",
         "backends",
         "metadata",
         "segments",

@@ -16,8 +16,8 @@ from engine.state.state import State
 BATCH = 1000
 """Objects deleted by one request, at most."""
 
-POINTS = 8
-"""In each grace period, so many checkpoints are kept that a later truncation can begin at."""
+KEPT_BYTES, POINTS = 16 << 20, 8
+"""Of each grace period, as many checkpoints are kept as have so many bytes, for later truncations; so many at least."""
 
 OPENING = 10.0
 """Seconds for which a checkpoint is kept that a newer one has replaced: an opening may have listed it, and not read it
@@ -48,8 +48,8 @@ def truncate_log(
     """
     checkpoints = list_numbered(store, checkpoints_folder(container))
     old = [info for info in checkpoints if info.modified < now - grace and address_of(info.path) <= covered]
-    first = checkpoints.index(old[-1]) if old else 0
-    doomed = [*old[:-1], *superseded(checkpoints[first:], grace / POINTS, now - OPENING)]
+    rest = checkpoints[checkpoints.index(old[-1]) :] if old else checkpoints
+    doomed = [*old[:-1], *superseded(rest, grace, now - OPENING)]
     if not old and not doomed:
         return 0
     store.sync(checkpoints_folder(container))  # their makers may have died before that
@@ -70,13 +70,16 @@ def truncate_log(
             return deleted + _sweep_inbox(store, container, now - grace)
 
 
-def superseded(checkpoints: Sequence[ObjectInfo], spacing: float, before: float) -> list[ObjectInfo]:
+def superseded(checkpoints: Sequence[ObjectInfo], grace: float, before: float) -> list[ObjectInfo]:
     """The checkpoints that no opening and no truncation needs: neither the first one, nor the newest one, nor from
-    after `before`, nor `spacing` seconds away from the last one that is needed (s, the store's clock).
+    after `before` (s, the store's clock), nor far away from the last one that is needed.
 
     Those that are needed stay so, however often this is asked.
     """
+    if len(checkpoints) < POINTS:
+        return []
     found, last = [], checkpoints[:1]
+    spacing = grace / max(KEPT_BYTES // max(checkpoints[-1].size, 1), POINTS)
     for info in checkpoints[1:-1]:
         if abs(info.modified - last[0].modified) >= spacing:  # also where the clock was set back
             last = [info]

@@ -22,8 +22,8 @@ BREAKAGES = [
     Breakage(
         name="truncated-one-frame-too-far",
         file="engine/logs/truncation.py",
-        old="doomed = [info.path for info in listed if address_of(info.path) < limit]",
-        new="doomed = [info.path for info in listed if address_of(info.path) <= limit]",
+        old="frames = [info.path for info in listed if address_of(info.path) < limit]",
+        new="frames = [info.path for info in listed if address_of(info.path) <= limit]",
         tests=[f"{_ORDERS}[sleepers]"],
     ),
     Breakage(

@@ -21,8 +21,8 @@ BREAKAGES = [
     Breakage(
         name="a-checkpoint-vanishes-before-an-opening-has-read-it",
         file="engine/logs/truncation.py",
-        old="superseded(checkpoints[first:], grace / POINTS, now - OPENING)",
-        new="superseded(checkpoints[first:], grace / POINTS, now)",
+        old="superseded(rest, grace, now - OPENING)",
+        new="superseded(rest, grace, now)",
         tests=["tests/engine/logs/test_truncation.py::test_of_checkpoints_that_come_fast_only_some_are_kept"],
     ),
     Breakage(

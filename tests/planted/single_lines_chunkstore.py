@@ -355,8 +355,8 @@ BREAKAGES = [
     Breakage(
         name="put-unsynced-name",
         file="chunkstore/backends/local.py",
-        old="            self._replace(target, data, durable=True)\n            _sync_folder(os.path.dirname(target))\n",
-        new="            self._replace(target, data, durable=True)\n",
+        old="            self._replace(path, target, data, durable=True)\n            _sync_folder(os.path.dirname(target))\n",
+        new="            self._replace(path, target, data, durable=True)\n",
         tests=["tests/chunkstore/backends/test_local.py::test_nothing_is_visible_before_it_is_durable"],
     ),
 ]

@@ -301,8 +301,8 @@ BREAKAGES = [
     Breakage(
         name="truncation-point-deleted-too",
         file="engine/logs/truncation.py",
-        old="    doomed = old[:-1]\n",
-        new="    doomed = old\n",
+        old="    doomed = [*old[:-1], ",
+        new="    doomed = [*old, ",
         tests=["tests/engine/logs/test_log_stall.py::test_sleepers_lose_nothing_and_see_no_wrong_frame"],
     ),
     Breakage(

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from chunkstore.backends import local
-from chunkstore.port import Parts, length_of
 
 BLOCK = 4096
 
@@ -25,9 +22,9 @@ class SmallDisk:
 
     def __init__(self, folder: Path, capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.capacity, self.others = folder, capacity, 0
-        self._counted, self._statvfs, self._write = capacity, os.statvfs, local._write
+        self._counted, self._statvfs, self._pwritev = capacity, os.statvfs, os.pwritev
         monkeypatch.setattr(os, "statvfs", self._room)
-        monkeypatch.setattr(local, "_write", self._put)
+        monkeypatch.setattr(os, "pwritev", self._put)
 
     @property
     def used(self) -> int:
@@ -44,13 +41,13 @@ class SmallDisk:
             return self._statvfs(folder)
         return SimpleNamespace(f_bavail=self.free // BLOCK, f_frsize=BLOCK, f_blocks=self.capacity // BLOCK)
 
-    def _put(self, fd: int, data: Parts, offset: int) -> None:
+    def _put(self, fd: int, buffers: Sequence[Any], offset: int) -> int:
         if Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(self.folder):
-            more = _blocks(offset + length_of(data)) - _blocks(offset)
+            more = _blocks(offset + sum(memoryview(each).nbytes for each in buffers)) - _blocks(offset)
             if self._counted + more > self.capacity - self.others and more > self.free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._counted += more
-        self._write(fd, data, offset)
+        return self._pwritev(fd, buffers, offset)
 
 
 def _blocks(size: int) -> int:

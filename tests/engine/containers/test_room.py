@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from chunkstore import StorageFull
+from chunkstore import ObjectInfo, StorageFull
 from chunkstore.backends.local import LocalStore
-from engine.containers import maintenance_scheduler
 from engine.containers.container import Container
 from engine.logs.log import checkpoints_folder
 from engine.settings import Settings
@@ -154,19 +155,24 @@ def test_where_nothing_is_kept_all_of_it_is_used(disk: SmallDisk) -> None:
         store.put("other", b"x")
 
 
-def test_checkpoints_that_come_fast_are_deleted_when_they_are_many_bytes(
-    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance_scheduler, "CHECKPOINT_BYTES", 64 << 10)
-    monkeypatch.setattr("engine.logs.truncation.OPENING", -1.0)
+class Older(LocalStore):
+    """All objects were made a hundred seconds earlier."""
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        return [dataclasses.replace(info, modified=info.modified - 100) for info in super().list(prefix, after, limit)]
+
+
+def test_checkpoints_that_come_fast_are_deleted_when_they_are_many_bytes(tmp_path: Path) -> None:
+    """Not only after half of the grace period: until then they would take gigabytes."""
+    store, steps = Older(str(tmp_path)), itertools.count()
     settings = Settings(threaded=False, checkpoint_frames=1)
-    with opened(disk, settings) as container:
+    with Container(Stores(store, store), 0, settings, clock=lambda: next(steps) / 1000) as container:
         container.create_segment("s/a")
-        for _ in range(300):
+        container.put_entries("t", {f"key {number}": bytes(100_000) for number in range(20)})
+        for _ in range(60):
             container.append("s/a", b"x" * 100)
-            monkeypatch.setattr(container._scheduler, "_next_checkpoint", 0.0)
-        left = container.stores.log.list(checkpoints_folder(0))
-        assert len(left) < 60
+        listed = store.list(checkpoints_folder(0))
+        assert int(listed[-1].path[-20:]) > 50 and len(listed) < 20
 
 
 def test_writes_that_are_refused_start_what_frees_space(disk: SmallDisk) -> None:

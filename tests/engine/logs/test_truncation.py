@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
+from chunkstore import ObjectInfo
 from chunkstore.paths import checkpoint_parts_folder
 from chunkstore.testing import SimulatedStore
 from engine.logs.log import address_of, checkpoint_path, checkpoints_folder, frame_path, frames_folder
 from engine.logs.submission import Address, inbox_folder, submission_path
-from engine.logs.truncation import OPENING, POINTS, needed_from, truncate_log
+from engine.logs.truncation import KEPT_BYTES, OPENING, POINTS, needed_from, superseded, truncate_log
 from engine.state.operations import Append, BeginCycle, CreateSegment, RecordFlush
 from engine.state.segments import Extent
 from engine.state.state import EMPTY, State
@@ -161,8 +163,16 @@ def test_the_first_frame_that_is_needed_is_that_of_the_oldest_payload() -> None:
 
 
 ALL = 1 << 40
-SPACING = GRACE / POINTS
-"""Seconds between checkpoints that are kept."""
+SPACING = 5.0
+"""Seconds between checkpoints that are kept, where each is `Large`."""
+
+
+class Large(Recording):
+    """Its listings say that the objects are large."""
+
+    def list(self, prefix: str, after: str = "", limit: int | None = None) -> list[ObjectInfo]:
+        size = int(KEPT_BYTES * SPACING / GRACE)
+        return [dataclasses.replace(info, size=size) for info in super().list(prefix, after, limit)]
 
 
 def many(store: Recording, count: int, every: float, start: float = 2000.0) -> None:
@@ -178,7 +188,7 @@ def times(store: Recording) -> list[float]:
 def test_of_checkpoints_that_come_fast_only_some_are_kept() -> None:
     """P6: few, however many there were: the truncation point, some for later truncations, and those of the last
     seconds."""
-    store = Recording()
+    store = Large()
     many(store, 1000, 0.25)
     now = store.now
     before = times(store)
@@ -192,7 +202,7 @@ def test_of_checkpoints_that_come_fast_only_some_are_kept() -> None:
 
 
 def test_the_truncation_point_moves_on_though_checkpoints_come_fast() -> None:
-    store, points = Recording(), []
+    store, points = Large(), []
     for round in range(12):
         for number in range(200):
             store.make(checkpoint_path(CONTAINER, 1000 * round + number), 2000.0 + 50 * round + number * 0.25)
@@ -202,7 +212,7 @@ def test_the_truncation_point_moves_on_though_checkpoints_come_fast() -> None:
 
 
 def test_without_an_old_checkpoint_the_first_one_is_kept() -> None:
-    store = Recording()
+    store = Large()
     many(store, 100, 0.25)
     assert truncate(store, store.now, covered=-1) > 0
     assert times(store)[0] == 2000.0 and times(store)[-1] == store.now
@@ -210,10 +220,18 @@ def test_without_an_old_checkpoint_the_first_one_is_kept() -> None:
 
 
 def test_checkpoints_from_before_a_clock_was_set_back_do_not_replace_later_ones() -> None:
-    store = Recording()
+    store = Large()
     many(store, 10, 1.0, 50_000.0)
     for number in range(400):
         store.make(checkpoint_path(CONTAINER, 500 + number), 2000.0 + number * 0.25)
     truncate(store, store.now + OPENING, covered=-1)
     behind = [time for time in times(store) if time < 10_000.0]
     assert len(behind) >= 100 / SPACING - 1
+
+
+@pytest.mark.parametrize(("size", "kept"), [(16 << 10, 1000), (1 << 20, 16), (64 << 20, POINTS)])
+def test_the_larger_checkpoints_are_the_fewer_are_kept(size: int, kept: int) -> None:
+    """Small ones stay, as each lets a truncation delete more frames."""
+    infos = [ObjectInfo(checkpoint_path(CONTAINER, number), size, number * 0.1) for number in range(1000)]
+    left = len(infos) - len(superseded(infos, GRACE, 1000.0))
+    assert kept <= left <= kept + 2
