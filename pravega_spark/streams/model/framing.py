@@ -28,7 +28,8 @@ class Framed:
 
     def segments(self) -> list[int]:
         """The segments that have events, in order."""
-        return np.flatnonzero(np.diff(self.event_bounds)).tolist()
+        found: list[int] = np.flatnonzero(np.diff(self.event_bounds)).tolist()
+        return found
 
     def contents(self) -> Iterator[tuple[int, memoryview, np.ndarray]]:
         """For each segment that has events its number, their bytes and their framed lengths."""

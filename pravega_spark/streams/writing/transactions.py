@@ -468,7 +468,7 @@ def _unchanged(segment: Segment) -> Append:
 
 def _dated(records: np.ndarray) -> np.ndarray:
     """Index records with the time and the number of the commit's append."""
-    dated = records.copy()
+    dated: np.ndarray = records.copy()
     dated[:, 2:] = int(time.time() * 1000), THIS_APPEND
     return dated
 

@@ -392,9 +392,9 @@ def test_what_is_no_operation_is_refused(what: Any) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     simulation = Simulation()
     container = lived(simulation)
-    update = AttributeUpdate(W, UpdateKind.REPLACE, np.int64(5))  # type: ignore[arg-type]
-    assert container.append("s/a", b"more", np.int64(10), [update]) == 10  # type: ignore[arg-type]
-    container.truncate("s/a", np.uint8(3))  # type: ignore[arg-type]
+    update = AttributeUpdate(W, UpdateKind.REPLACE, np.int64(5))
+    assert container.append("s/a", b"more", np.int64(10), [update]) == 10
+    container.truncate("s/a", np.uint8(3))
     info = container.info("s/a")
     assert (info.start_offset, type(info.start_offset), type(info.attributes[W])) == (3, int, int)
     other_process(simulation, container)
