@@ -159,7 +159,7 @@ class _Verification:
     # --- a container -----------------------------------------------------------------------------------------------
 
     def _check_log(self, number: int) -> LogCounts:
-        check = LogCheck(self._root.stores.log, self._root.container_id(number))
+        check = LogCheck(self._root.stores, self._root.container_id(number))
         self._report(number, check.problems())
         return check.counts
 

@@ -81,7 +81,7 @@ def observed_before(
     if not store.host_clock or delay <= 0:
         return EVERYTHING
     boot = boot_id() if boot is None else boot
-    evidence = _read(store, container)
+    evidence = read(store, container)
     ages = [_age(each, boot, clock()) for each in evidence]
     if not ages or ages[-1] > longest:
         now = look()
@@ -123,7 +123,8 @@ def decode(data: bytes) -> tuple[AgeEvidence, ...]:
         return evidence
 
 
-def _read(store: Store, container: int) -> tuple[AgeEvidence, ...]:
+def read(store: Store, container: int) -> tuple[AgeEvidence, ...]:
+    """What was recorded last, the oldest first; nothing if the object is lost or damaged. Raises StorageError."""
     path = age_evidence_path(container)
     try:
         return decode(store.read(path))

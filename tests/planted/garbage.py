@@ -5,6 +5,13 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="a-log-that-lost-its-last-frames-is-whole",
+        file="engine/admin/checks/log_check.py",
+        old="            if address > self._head.address or sequence > self._state.sequence:\n",
+        new="            if address > self._head.address:\n",
+        tests=["tests/engine/admin/test_damaged_log.py"],
+    ),
+    Breakage(
         name="a-later-truncation-finds-no-checkpoint",
         file="engine/logs/truncation.py",
         old="        if abs(info.modified - last[0].modified) >= spacing:",

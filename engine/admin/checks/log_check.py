@@ -6,18 +6,20 @@ The frames are followed by a separate implementation of the rules, not by `engin
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from chunkstore import ObjectInfo, ObjectNotFound, Store
+from chunkstore import ObjectInfo, ObjectNotFound
 from chunkstore.errors import fact_of
 from chunkstore.numbered import list_numbered
 from engine.admin.checks.findings import Problem, Severity
 from engine.errors import BadSignature, DataCorruption, FrameDamaged, FrameForged, UnknownFormat
-from engine.logs import checkpoints, frames
+from engine.logs import age_evidence, checkpoints, frames
 from engine.logs.frames import START, Frame, Kind, Position
 from engine.logs.log import (
     FOLLOW_BYTES,
     address_of,
+    age_evidence_path,
     checkpoint_path,
     checkpoints_folder,
     frame_path,
@@ -26,6 +28,17 @@ from engine.logs.log import (
 )
 from engine.logs.replay import apply_frame, repaired_in
 from engine.state.state import EMPTY, State
+from engine.storage import recovery_points
+from engine.storage.object_reads import Stores
+
+
+class _Seen(NamedTuple):
+    """The object `path` shows that the log had a frame at `address`, and operations with numbers below `sequence`."""
+
+    path: str
+    address: int
+    sequence: int
+
 
 WINDOW = 64
 """Frames that are read together, and that are looked at behind the log's end."""
@@ -43,9 +56,11 @@ class LogCheck:
     """Follows the log of one container from its oldest checkpoint. Iterate over `problems` first, then read
     `counts`."""
 
-    def __init__(self, store: Store, container: int) -> None:
-        self._store = store
+    def __init__(self, stores: Stores, container: int) -> None:
+        self._store = stores.log
+        self._chunks = stores.chunks
         self._container = container
+        self._ended = False  # whether the log's end was reached, and nothing behind it shows that there was more
         self._head, self._state = START, EMPTY
         self._known = False  # whether state and head match the log so far
         self._live = self._void = self._compared = 0
@@ -57,6 +72,7 @@ class LogCheck:
 
     def problems(self) -> Iterator[Problem]:
         """The problems of the log. Objects that are deleted meanwhile are none."""
+        seen = list(self._seen())  # first, as the log may grow meanwhile
         listed = self._checkpoints()
         waiting = [address_of(info.path) for info in listed]
         if not waiting:
@@ -69,6 +85,8 @@ class LogCheck:
             self._known = False
             if waiting:
                 yield from self._unreached(waiting, listed)
+        if self._ended:
+            yield from self._behind(seen)
 
     def _checkpoints(self) -> list[ObjectInfo]:
         return list_numbered(self._store, checkpoints_folder(self._container))
@@ -254,6 +272,7 @@ class LogCheck:
         listed = list_numbered(self._store, frames_folder(self._container), after, WINDOW)
         shown_by = self._shown(address, [address_of(info.path) for info in listed])
         if not shown_by or self._read(address, 1)[0] is not None or self._log_start() > address:
+            self._ended = True
             return
         yield Problem(
             after,
@@ -261,6 +280,31 @@ class LogCheck:
             "restore the object from a copy; "
             f"`pravega-spark container repair {self._container} {address}` gives up the frames behind it",
         )
+
+    def _seen(self) -> Iterator[_Seen]:
+        """What other objects say that the log had, as a process wrote them after it had read or written that."""
+        with suppress(DataCorruption, ObjectNotFound):  # which is reported elsewhere
+            point = recovery_points.newest(self._chunks, self._container)
+            if point is not None:
+                path = f"{recovery_points.folder(self._container)}{point.number:020d}"
+                yield _Seen(path, point.head.address, point.state.sequence)
+        for each in age_evidence.read(self._store, self._container):
+            yield _Seen(age_evidence_path(self._container), each.observed.address, each.observed.sequence)
+
+    def _behind(self, seen: Sequence[_Seen]) -> Iterator[Problem]:
+        """The log has less than was seen of it: its last frames are gone, and no frame behind them shows that."""
+        for path, address, sequence in seen:
+            if self._head == START and path.startswith(recovery_points.folder(self._container)):
+                return  # opening it says so (LogLost)
+            if address > self._head.address or sequence > self._state.sequence:
+                yield Problem(
+                    frame_path(self._container, self._head.address + 1),
+                    f"the log ends before this frame, with operation {self._state.sequence - 1}, but {path!r} shows "
+                    f"that it had frame {address} and operation {sequence - 1}: its last frames are lost",
+                    "stop writers and restore the frames from a copy; without one, `pravega-spark container recover "
+                    f"{self._container} --force` goes back to the last complete flush cycle",
+                )
+                return
 
     def _shown(self, address: int, behind: Sequence[int]) -> str:
         """What shows that there was a frame at an address, where no object is now; "" if nothing does."""

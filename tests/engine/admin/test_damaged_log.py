@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chunkstore.paths import is_log
 from engine.admin.checks.findings import Severity
+from engine.admin.verify import verify
 from engine.errors import FrameMissing
 from engine.logs import checkpoints
 from engine.logs.log import checkpoint_path, frame_path
+from engine.root import Root
+from engine.settings import Settings
 from engine.state.tables import Entry
 from engine.storage import recovery_points
 from engine.storage.object_reads import Stores
@@ -71,6 +76,37 @@ def test_frames_of_one_process_behind_a_gap(behind: int, is_told: bool) -> None:
     report = life.verified()
     lost = [finding for finding in report.findings if finding.object == frame_path(0, missing)]
     assert len(lost) == is_told
+
+
+def test_the_last_frames_of_a_log_are_missing_that_a_recovery_point_shows() -> None:
+    """No frame is behind them, so the log just looks shorter."""
+    life = lived(7)
+    life.container.append("s/1", b"x")
+    life.container.flush()
+    last = life.container.head.address
+    first = max(life.container.state.checkpoint + 1, last - 2)
+    life.store.delete([frame_path(0, address) for address in range(first, last + 1)])
+    report = life.verified()
+    assert_told(report, frame_path(0, first), "its last frames are lost")
+    assert any("recover 0 --force" in finding.remedy for finding in report.findings)
+
+
+def test_the_last_frames_of_a_log_are_missing_that_the_age_evidence_shows(tmp_path: Path) -> None:
+    """In a folder, where nothing was flushed."""
+    with Root.open(str(tmp_path), containers=1, settings=Settings(maintenance=False)) as root:
+        container = root.container(0)
+        container.create_segment("s/1")
+        container.checkpoint()
+        for _ in range(3):
+            container.append("s/1", b"x")
+        container.truncate_log()  # which records what is there
+        last = container.head.address
+    with Root.open(str(tmp_path)) as root:
+        assert not verify(root).errors
+        root.stores.log.delete([frame_path(root.container_id(0), last)])
+        report = verify(root)
+        assert report.errors
+        assert_told(report, frame_path(root.container_id(0), last), "its last frames are lost")
 
 
 def test_frames_that_are_missing_before_the_newest_checkpoint() -> None:

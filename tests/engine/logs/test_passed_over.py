@@ -14,6 +14,7 @@ from engine.logs import frames
 from engine.logs.frames import Position
 from engine.logs.log import frame_path
 from engine.state.tables import Entry
+from engine.storage.object_reads import Stores
 from tests.engine.state.writer import assert_equal
 from tests.support.simulation import Simulation
 
@@ -86,7 +87,11 @@ def test_what_nobody_understands_of_a_frame_can_be_given_up_and_costs_only_that(
     address, operator = as_faulty(simulation, container, FAULTS[fault])
     with pytest.raises(EngineError, match=rf"{frame_path(0, address)}.*container repair 0 {address}"):
         simulation.open()
-    told = [problem for problem in LogCheck(simulation.store, 0).problems() if problem.object == frame_path(0, address)]
+    told = [
+        problem
+        for problem in LogCheck(Stores(simulation.store, simulation.store), 0).problems()
+        if problem.object == frame_path(0, address)
+    ]
     assert told and f"container repair 0 {address}" in told[0].remedy
     dry = operator.repair(address, dry_run=True)
     with pytest.raises(EngineError):
@@ -97,11 +102,11 @@ def test_what_nobody_understands_of_a_frame_can_be_given_up_and_costs_only_that(
         assert value(opened, "k") == b"before" and value(opened, "behind") == b"behind"
         assert opened.entry("t", "lost") is None
         opened.append("s/a", b"goes on")
-    assert not list(LogCheck(simulation.store, 0).problems())
+    assert not list(LogCheck(Stores(simulation.store, simulation.store), 0).problems())
     opened = simulation.open()
     opened.checkpoint()
     assert_equal(simulation.open().state, opened.state)
-    assert not list(LogCheck(simulation.store, 0).problems())
+    assert not list(LogCheck(Stores(simulation.store, simulation.store), 0).problems())
 
 
 def test_the_other_transactions_of_the_frame_stand_and_operations_keep_their_numbers() -> None:
