@@ -261,7 +261,8 @@ class History:
             self.actors[-1].start()
 
     def _check_refused(self, inherited: Container) -> None:
-        """A child cannot use its parent's container: each call is refused, and neither waits nor sends anything."""
+        """A child cannot use its parent's container: each call is refused, and neither waits nor sends anything. At a
+        lock of its own it may let other threads run, which takes microseconds."""
         for call in (
             lambda: inherited.commit([]),
             lambda: inherited.submit([]),
@@ -276,9 +277,9 @@ class History:
                 refused = False
             except MadeBeforeFork:
                 refused = True
-            require(refused and self.world.now == now, f"a child used its parent's container: {call}")
+            require(refused and self.world.now < now + 1e-3, f"a child used its parent's container: {call}")
         inherited.close()
-        require(self.world.now == now, "a child closed its parent's container")
+        require(self.world.now < now + 1e-3, "a child closed its parent's container")
 
     def _mend(self) -> None:
         """No faults from now on."""
