@@ -375,6 +375,7 @@ class SingleDeletes(BucketStore):
             async with slots:
                 await self._remove(fs, key)
         except Failed as failed:
+            forget_frames(failed)
             return None if failed.is_absent else failed
         return None
 

@@ -26,6 +26,7 @@ from tests.backends.racing import check, names_of, race_processes
 from tests.spark.folder import read_all
 from tests.support.adapters import adapter_of
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.cycles import frames_left
 from tests.support.log_contracts import LogContract
 from tests.support.segment_contracts import SegmentContract, World
 from tests.support.servers import Server
@@ -82,6 +83,18 @@ def cut_connections(server: Server, place: Place) -> Iterator[WaysToCut]:
 @pytest.mark.suite("storage port")
 class Port(StoreContract):
     """Every verb of the port, alone and in races of threads."""
+
+    def test_what_is_absent_leaves_nothing_to_pythons_collector(self, store: Store) -> None:
+        """A follower asks for what is not there yet again and again. Frames in cycles would keep what they hold."""
+        store.put("other", b"")
+        requests: list[Callable[[], object]] = [
+            lambda: store.read_ranges([Range("absent"), Range("absent/too")]),
+            lambda: store.read("absent"),
+            lambda: store.stat("absent"),
+            lambda: store.delete(["absent"]),
+        ]
+        # The first request of a kind may open a connection.
+        assert [min(frames_left(request) for _ in range(2)) for request in requests] == [0, 0, 0, 0]
 
 
 @pytest.mark.long
