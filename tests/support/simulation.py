@@ -13,8 +13,9 @@ from unittest import mock
 from chunkstore import Store, checksums
 from chunkstore.testing import SimulatedStore
 from engine.admin.checks.reference_counts import state_problems
+from engine.containers import maintenance_scheduler
 from engine.containers.container import Container
-from engine.logs import commit_queue, log, payload as layout, transaction, validation
+from engine.logs import commit_queue, log, payload as layout, transaction, truncation, validation
 from engine.logs.log import Executor
 from engine.settings import Settings
 from engine.state import tables
@@ -87,9 +88,13 @@ class Simulation:
 
 @contextmanager
 def small_sizes() -> Iterator[None]:
-    """Frames, blocks and chunks so small that a few bytes span several of them."""
+    """Frames, blocks and chunks so small that a few bytes span several of them. Few checkpoints are kept."""
     with ExitStack() as patches:
         for owner, name, value in (
+            (maintenance_scheduler, "CHECKPOINT_BYTES", 4096),
+            (truncation, "KEPT_BYTES", 0),
+            (truncation, "POINTS", 3),
+            (truncation, "OPENING", 0.1),
             (checksums, "BLOCK", BLOCK),
             (layout, "BLOCK", BLOCK),
             (object_reads, "BLOCK", BLOCK),
