@@ -20,7 +20,12 @@ from docs.hooks import notebooks, reference
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-REPOSITORY_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+REPOSITORY_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
+}
 """Files of the repository that are pages of the site."""
 
 MADE_FROM = {
