@@ -74,6 +74,7 @@ from chunkstore.similarity import suggest
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{32}")
 _ABANDONED = 24 * 3600.0  # seconds after which a temporary file's writer cannot be alive, or has to notice
+_UNLOCKED = 60.0  # the same for a large file that nobody has locked
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # to a reader, a folder is no object
 _DOUBTFUL = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE)  # a file server may have made the link all the same
@@ -208,12 +209,14 @@ class LocalStore(Store):
             raise self._error(error, path) from error
 
     def _replace(self, path: str, target: str, data: Parts, durable: bool) -> None:
-        temporary = self._write_temporary(path, data, durable)
+        fd, temporary = self._write_temporary(path, data, durable)
         try:
             self._in_folder_of(target, lambda: os.replace(temporary, target))
         except BaseException:
             _remove(temporary)
             raise
+        finally:
+            os.close(fd)
 
     def put_if_absent(self, path: str, data: Parts) -> Outcome:
         token = token_of(data)
@@ -484,7 +487,7 @@ class LocalStore(Store):
     def _link_new(self, path: str, target: str, data: Parts) -> bool:
         """Write and link; False if the target exists by now. After an error but PutUnknown it is not made."""
         try:
-            temporary = self._write_temporary(path, data)
+            fd, temporary = self._write_temporary(path, data)
         except OSError as error:
             raise self._error(error, path) from error
         try:
@@ -497,21 +500,27 @@ class LocalStore(Store):
         except OSError as error:
             raise (self._doubt if error.errno in _DOUBTFUL else self._error)(error, path) from error
         finally:
+            os.close(fd)
             _remove(temporary)
 
-    def _write_temporary(self, path: str, data: Parts, durable: bool = True) -> str:
-        self._check_fits(length_of(data), path)
+    def _write_temporary(self, path: str, data: Parts, durable: bool = True) -> tuple[int, str]:
+        """A temporary file with these bytes, open: a large one is locked until it is closed, so that no other process
+        takes it for abandoned."""
+        size = length_of(data)
+        self._check_fits(size, path)
         fd, name = self._open_temporary()
         try:
+            if size > _SMALL:
+                with contextlib.suppress(OSError):  # a filesystem without locks
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write(fd, data, 0)
             if durable:
                 _sync(fd)
         except BaseException:
+            os.close(fd)
             _remove(name)
             raise
-        finally:
-            os.close(fd)
-        return name
+        return fd, name
 
     def _open_temporary(self) -> tuple[int, str]:
         name = f"{self._temporary}/{uuid.uuid4().hex}"  # that no copy of this process's memory makes again (W15)
@@ -522,7 +531,8 @@ class LocalStore(Store):
         return fd, name
 
     def _sweep(self, now: float) -> None:
-        """Remove what killed writers left. A writer stopped for longer finds its file gone, and starts again.
+        """Remove what killed writers left: large files that nobody has locked after a minute, others after a day. A
+        writer that was stopped for longer finds its file gone, and starts again.
 
         Only files whose names are those of temporary files, and only in this folder itself: a link leads elsewhere.
         """
@@ -533,7 +543,7 @@ class LocalStore(Store):
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    if stat.S_ISREG(found.st_mode) and found.st_mtime < now - _ABANDONED:
+                    if stat.S_ISREG(found.st_mode) and _is_abandoned(name, folder, found, now):
                         os.unlink(name, dir_fd=folder)
         finally:
             os.close(folder)
@@ -765,6 +775,24 @@ def _sync_above_root(folder: str) -> None:
     except OSError as error:
         if error.errno not in _NOT_TO_BE_SYNCED:
             raise
+
+
+def _is_abandoned(name: str, folder: int, found: os.stat_result, now: float) -> bool:
+    """Whether the writer of a temporary file is dead. Locks end with their process, on this host and most others."""
+    age = now - found.st_mtime
+    if age <= _UNLOCKED or found.st_size <= _SMALL:
+        return age > _ABANDONED
+    try:
+        fd = os.open(name, os.O_WRONLY | _NO_LINK, dir_fd=folder)
+    except OSError:
+        return age > _ABANDONED
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return age > _ABANDONED
+    finally:
+        os.close(fd)
 
 
 def _remove(temporary: str) -> None:

@@ -5,6 +5,20 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="the-file-of-a-stopped-writer-is-removed",
+        file="chunkstore/backends/local.py",
+        old="            if size > _SMALL:\n                with contextlib.suppress(OSError):",
+        new="            if size < 0:\n                with contextlib.suppress(OSError):",
+        tests=["tests/chunkstore/backends/test_local.py::test_a_large_temporary_file_is_locked_until_it_has_its_name"],
+    ),
+    Breakage(
+        name="large-files-of-dead-writers-stay",
+        file="chunkstore/backends/local.py",
+        old="    if age <= _UNLOCKED or found.st_size <= _SMALL:\n",
+        new="    if age <= _UNLOCKED or found.st_size >= 0:\n",
+        tests=["tests/chunkstore/backends/test_local.py"],
+    ),
+    Breakage(
         name="a-log-that-lost-its-last-frames-is-whole",
         file="engine/admin/checks/log_check.py",
         old="            if address > self._head.address or sequence > self._state.sequence:\n",

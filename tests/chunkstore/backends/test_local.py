@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import pwd
 import shutil
@@ -118,6 +119,52 @@ def test_abandoned_temporary_files_are_removed_in_time(tmp_path: Path, store: St
         os.utime(folder / name, (two_days_ago, two_days_ago))
     open_store(str(tmp_path / "root")).put("a", b"")
     assert temporary_files(tmp_path) == sorted([new, "other"])
+
+
+def test_large_temporary_files_of_dead_writers_are_removed_at_the_next_start(tmp_path: Path, store: Store) -> None:
+    """They take much space, and nobody else frees it. Whether a writer lives is told by its lock."""
+    folder = tmp_path / "root" / TEMPORARY
+    folder.mkdir(parents=True)
+    large, small, fresh, locked = (folder / uuid.uuid4().hex for _ in range(4))
+    for file in (large, fresh, locked):
+        file.write_bytes(bytes(100_000))
+    small.write_bytes(bytes(1000))
+    an_hour_ago = store.clock() - 3600
+    for file in (large, small, locked):
+        os.utime(file, (an_hour_ago, an_hour_ago))
+    with locked.open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        open_store(str(tmp_path / "root")).put("a", b"")
+        assert temporary_files(tmp_path) == sorted(file.name for file in (small, fresh, locked))
+    open_store(str(tmp_path / "root")).put("b", b"")
+    assert temporary_files(tmp_path) == sorted(file.name for file in (small, fresh))
+
+
+@pytest.mark.parametrize("put", ["put", "put_if_absent", "post"])
+def test_a_large_temporary_file_is_locked_until_it_has_its_name(
+    store: Store, monkeypatch: pytest.MonkeyPatch, put: str
+) -> None:
+    """Its writer may be stopped in between for more than a minute."""
+    others = []
+
+    def watched(call: Callable[..., None]) -> Callable[..., None]:
+        def watch(source: str, *rest: Any) -> None:
+            with open(source, "rb") as other:
+                try:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    others.append("unlocked")
+                except BlockingIOError:
+                    others.append("locked")
+            call(source, *rest)
+
+        return watch
+
+    for name in ("link", "replace"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    getattr(store, put)("a/large", body(bytes(100_000)))
+    assert others == ["locked"]
+    if put == "put":
+        store.append("a/large", 100_024, b"more")  # takes a lock of its own: none is left
 
 
 def test_a_writer_whose_temporary_file_was_removed_has_made_nothing(
