@@ -170,12 +170,14 @@ class Container:
         self._scheduler.after_operation()
         return future
 
-    def commit(self, operations: Sequence[Operation]) -> Receipt:
+    def commit(self, operations: Sequence[Operation], *, frees: bool = False) -> Receipt:
         """Carry out operations together: durable on return, all or none.
 
-        Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or StorageError.
+        frees: they are a step of what frees space, so that they may take the last of it (P6). Truncations and deletions
+        need not say so. Raises a Rejected error (nothing was done), OutcomeUnknown, ContainerOffline, DataCorruption or
+        StorageError.
         """
-        receipt = self.log.commit(operations)
+        receipt = self.log.commit(operations, frees=frees)
         self._scheduler.after_operation()
         return receipt
 

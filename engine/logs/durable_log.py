@@ -151,23 +151,23 @@ class DurableLog:
         """Queue operations, without maintenance: see Container.submit."""
         return self.processor.submit(self._transaction(operations))
 
-    def commit(self, operations: Sequence[Operation]) -> Receipt:
+    def commit(self, operations: Sequence[Operation], *, frees: bool = False) -> Receipt:
         """Commit operations together, without maintenance: see Container.commit."""
         with _METRICS.measure("commit") as measurement:
-            transaction = self._transaction(operations)
+            transaction = self._transaction(operations, frees)
             size = transaction.size  # of payload that goes to a chunk it will be 0
             receipt = self.processor.commit(transaction)
             measurement.bytes = size
             return receipt
 
-    def _transaction(self, operations: Sequence[Operation]) -> Transaction:
+    def _transaction(self, operations: Sequence[Operation], frees: bool = False) -> Transaction:
         transaction = Transaction(operations)
         for operation in transaction.operations:
             self._storage.check(operation)
         try:
             self._check_room(transaction.size, SMALL_ADDITIONS)
         except StorageFull:
-            if adds_data(transaction.operations):
+            if not frees and adds_data(transaction.operations):
                 self._make_room()
                 raise
         return transaction

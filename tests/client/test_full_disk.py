@@ -14,7 +14,7 @@ import pytest
 from chunkstore import StorageError, StorageFull
 from engine.admin.verify import verify
 from engine.state.operations import Append, Payload
-from pravega_spark import StreamManager
+from pravega_spark import KeyValueTableConfiguration, StreamManager, StreamRetentionPolicy
 from pravega_spark.jobs import maintain
 from pravega_spark.jobs.outcome import failures
 from pravega_spark.jobs.spread import Target
@@ -95,3 +95,25 @@ def test_the_last_of_a_disk_is_for_what_frees_space(disk: SmallDisk) -> None:
             manager.truncate_stream("sc", "doomed", "latest")
         manager.seal_stream("sc", "doomed")
         manager.delete_stream("sc", "doomed")
+
+
+def test_retention_and_deletion_go_on_to_the_last(disk: SmallDisk) -> None:
+    """They are what a user does then, and each is several commits."""
+    with created(disk, grace=3600.0) as manager:
+        policy = StreamRetentionPolicy.by_size(1000)
+        manager.create_stream_with_policy("sc", "old", retention_policy=policy)
+        manager.create_key_value_table("sc", "table", KeyValueTableConfiguration(1, 1))
+        transaction = manager.create_transaction_writer("sc", "kept").begin_txn()
+        for _ in range(3):
+            manager.retain("sc", "old", period=0)
+            write(manager, "old", [bytes(2000)] * 10)
+        manager.root.container(0).flush()
+        disk.others += disk.free - KEPT // 8
+        retained = manager.retain("sc", "old", period=0)
+        assert retained.recorded is not None and retained.truncated is not None
+        transaction.abort()
+        for stream in ("doomed", "old"):
+            manager.seal_stream("sc", stream)
+            manager.delete_stream("sc", stream)
+        manager.delete_key_value_table("sc", "table")
+        assert manager.delete_scope("sc", force=True)

@@ -5,6 +5,13 @@ from tests.planted import Breakage
 
 BREAKAGES = [
     Breakage(
+        name="retention-cannot-record-on-a-full-disk",
+        file="pravega_spark/streams/maintenance/retention.py",
+        old="*operations], frees=True)\n",
+        new="*operations])\n",
+        tests=["tests/client/test_full_disk.py::test_retention_and_deletion_go_on_to_the_last"],
+    ),
+    Breakage(
         name="the-file-of-a-stopped-writer-is-removed",
         file="chunkstore/backends/local.py",
         old="            if size > _SMALL:\n                with contextlib.suppress(OSError):",
@@ -56,7 +63,7 @@ BREAKAGES = [
     Breakage(
         name="positions-take-the-last-room",
         file="engine/logs/durable_log.py",
-        old="            if adds_data(transaction.operations):\n",
+        old="            if not frees and adds_data(transaction.operations):\n",
         new="            if not transaction.operations:\n",
         tests=["tests/engine/containers/test_room.py::test_small_additions_leave_half_of_what_is_kept"],
     ),

@@ -114,7 +114,8 @@ def record(stream: Stream, moment: int) -> StreamCut | None:
     cut = snapshot.tail_cut()
     operations = RecordedCuts(snapshot).record(cut.positions, snapshot.bytes_before(cut.positions), moment)
     try:
-        stream.container.commit([CheckEntry(STREAMS, stream.key, snapshot.record.version), *operations])
+        # A stream is truncated at recorded cuts only.
+        stream.container.commit([CheckEntry(STREAMS, stream.key, snapshot.record.version), *operations], frees=True)
     except (BadKeyVersion, BadOffset, SegmentExists):
         return None
     return cut
