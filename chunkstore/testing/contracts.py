@@ -26,6 +26,7 @@ from chunkstore.errors import (
     Unsupported,
 )
 from chunkstore.port import LONGEST_PATH, TOKEN, Data, Outcome, Range, Store
+from chunkstore.room import SMALL_ADDITIONS
 
 BAD_PATHS = [
     "",
@@ -248,6 +249,12 @@ class StoreContract:
             refused(ObjectNotFound, store.read, absent, 3, 3)
             refused(ObjectNotFound, store.read, absent, 3, 5)
             refused(ObjectNotFound, store.stat, absent)
+
+    def test_room(self, store: Store) -> None:
+        """There is room, as far as the store can tell (P6)."""
+        store.check_room()
+        store.check_room(1000, SMALL_ADDITIONS)
+        assert store.largest_object() >= 1 << 20
 
     def test_ranges(self, store: Store) -> None:
         store.put("a", BODY)
