@@ -214,7 +214,8 @@ def test_the_truncation_point_moves_on_though_checkpoints_come_fast() -> None:
 def test_without_an_old_checkpoint_the_first_one_is_kept() -> None:
     store = Large()
     many(store, 100, 0.25)
-    assert truncate(store, store.now, covered=-1) > 0
+    deleted = truncate(store, store.now, covered=-1)
+    assert deleted > 0 and len(times(store)) == 100 - deleted
     assert times(store)[0] == 2000.0 and times(store)[-1] == store.now
     assert store.steps[0] == f"sync {checkpoints_folder(CONTAINER)}"
 
@@ -235,3 +236,34 @@ def test_the_larger_checkpoints_are_the_fewer_are_kept(size: int, kept: int) -> 
     infos = [ObjectInfo(checkpoint_path(CONTAINER, number), size, number * 0.1) for number in range(1000)]
     left = len(infos) - len(superseded(infos, GRACE, 1000.0))
     assert kept <= left <= kept + 2
+
+
+def listed(*modified: float, sizes: Sequence[int] = (64 << 20,)) -> list[ObjectInfo]:
+    """Checkpoints that were made at these times; the last size is that of all others."""
+    filled = [*sizes, *[sizes[-1]] * (len(modified) - len(sizes))]
+    return [ObjectInfo(str(number), filled[number], time) for number, time in enumerate(modified)]
+
+
+def paths(found: Sequence[ObjectInfo]) -> list[int]:
+    return [int(info.path) for info in found]
+
+
+def test_of_few_checkpoints_all_are_kept_and_of_more_the_first_and_the_newest_one() -> None:
+    close = [number * 0.1 for number in range(POINTS)]
+    assert superseded(listed(*close[1:]), GRACE, 1000.0) == [] == superseded([], GRACE, 1000.0)
+    assert paths(superseded(listed(*close), GRACE, 1000.0)) == list(range(1, POINTS - 1))
+    assert paths(superseded(listed(*close), GRACE, close[3])) == [1, 2]
+
+
+def test_checkpoints_that_are_a_spacing_apart_are_kept() -> None:
+    spacing = GRACE / POINTS
+    assert superseded(listed(*(number * spacing for number in range(20))), GRACE, 1000.0) == []
+    assert paths(superseded(listed(*(number * spacing / 2 for number in range(9))), GRACE, 1000.0)) == [1, 3, 5, 7]
+
+
+def test_how_many_checkpoints_are_kept_depends_on_the_size_of_the_newest_one() -> None:
+    times = [number * 0.2 for number in range(20)]
+    newest_small = listed(*times, sizes=[64 << 20] * 19 + [1])
+    newest_large = listed(*times, sizes=[1] * 19 + [64 << 20])
+    assert superseded(newest_small, GRACE, 1000.0) == [] == superseded(listed(*times, sizes=[0]), GRACE, 1000.0)
+    assert paths(superseded(newest_large, GRACE, 1000.0)) == list(range(1, 19))
