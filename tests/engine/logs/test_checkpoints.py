@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import immutables
 import msgpack
 import pytest
 
@@ -65,12 +66,13 @@ def decoded(data: bytes, container: int = 7, address: int | None = 5) -> Opening
 
 
 def test_a_checkpoint_is_read_back_with_its_head() -> None:
-    state = lived()
+    state = lived()._replace(dropped=immutables.Map({"s/gone": True}))
     assert state.table_bytes > 0
     for address in (5, None):
         found = decoded(encoded(state), address=address)
         assert found.head == HEAD
         assert_equal(found.state, state)
+        assert (found.state.dropped, found.state.unsaved) == (state.dropped, state.unsaved)
         assert found.state.table_bytes == state.table_bytes, "of tables that were created, and of no others"
 
 

@@ -77,7 +77,7 @@ def test_the_name_of_a_submission_says_whose_it_is() -> None:
     assert path == f"{inbox_folder(3, 5)}{OWNER.hex()}-{7:020d}-{NONCE.hex()}"
     assert inbox_folder(3, 5) == f"{inbox_folder(3)}{5:020d}/" and inbox_folder(3).endswith("/")
     assert address_in(path) == ADDRESS
-    assert inbox_folder(ContainerId(3, "1" * 32)) != inbox_folder(3)
+    assert inbox_folder(3) == "_system/containers/3/inbox/" != inbox_folder(ContainerId(3, "1" * 32))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,303 @@
+"""What a log knows by itself of other writers, and of how long its storage takes (W18)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chunkstore import PutUnknown, StorageUnavailable, Store
+from chunkstore.testing import CountingStore, FaultStore, SimulatedStore
+from chunkstore.testing.faults import Fault
+from engine.errors import OutcomeUnknown, Overtaken
+from engine.logs import frames
+from engine.logs.frames import START, Kind, Position
+from engine.logs.log import (
+    BELLS_AHEAD,
+    LEAST_TRIP,
+    LONGEST_TRIP,
+    MAKER_TRIPS,
+    MAX_WINDOW,
+    OFTEN_TRIPS,
+    OWNER_TRIPS,
+    Log,
+    frame_path,
+)
+from tests.support.log_contracts import append, contents, metas, open_log, raised
+
+PUTS = ("put_if_absent",)
+
+
+class Timed:
+    """A log with a clock that a test sets, and that waiting moves on."""
+
+    def __init__(self, store: Store | None = None, **settings: Any) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+        self.store = store or SimulatedStore()
+        self.log: Log = open_log(self.store, clock=lambda: self.now, sleep=self._sleep, **settings)
+
+    def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def put(self, seconds: float) -> None:
+        """Append a frame, whose put takes so long."""
+        self.log.send(b"meta", [], None)
+        self.now += seconds
+        self.log.settle()
+
+    def lose(self, seconds: float = 0.001) -> None:
+        """Lose a race against another writer, whose frame is read then."""
+        other = open_log(self.store)
+        other.follow()
+        append(other, b"other")
+        self.log.send(b"lost", [], None)
+        self.now += seconds
+        raised(Overtaken, self.log.settle)
+        self.log.drop()
+        self.log.follow()
+
+
+# --- signs of other writers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trip", [0.001, 0.3])
+def test_a_sign_of_other_writers_counts_for_some_round_trips(trip: float) -> None:
+    timed = Timed()
+    timed.put(trip)
+    assert not timed.log.in_company(1_000_000), "there was none yet"
+    timed.log.meet()
+    for trips in (OWNER_TRIPS, MAKER_TRIPS):
+        met, lasts = timed.now, trips * max(trip, LEAST_TRIP)
+        timed.now = met + lasts * 0.999
+        assert timed.log.in_company(trips)
+        timed.now = met + lasts * 1.001
+        assert not timed.log.in_company(trips)
+        timed.now = met
+
+
+def test_frames_are_made_often_if_there_is_one_in_a_few_round_trips() -> None:
+    timed = Timed()
+    timed.put(0.1)
+    since = timed.now
+    timed.now = since + 3 * OFTEN_TRIPS * 0.1 * 0.999
+    assert timed.log.made_often(3, since)
+    timed.now = since + 3 * OFTEN_TRIPS * 0.1 * 1.001
+    assert not timed.log.made_often(3, since)
+    assert not timed.log.made_often(0, timed.now)
+
+
+def test_two_races_lost_in_a_short_time_are_a_sign_and_one_is_none() -> None:
+    timed = Timed()
+    timed.lose()
+    assert timed.log.losses == 1 and not timed.log.in_company(MAKER_TRIPS)
+    timed.now += MAKER_TRIPS * LEAST_TRIP
+    timed.lose()
+    assert timed.log.losses == 1 and not timed.log.in_company(MAKER_TRIPS), "that was long ago"
+    timed.now += MAKER_TRIPS * LEAST_TRIP / 2
+    timed.lose()
+    assert timed.log.losses == 2 and timed.log.in_company(MAKER_TRIPS)
+    timed.lose()
+    assert timed.log.losses == 3
+
+
+def test_frames_of_others_prolong_the_company_and_do_not_begin_it() -> None:
+    timed, other = Timed(), None
+    other = open_log(timed.store)
+    append(other, b"1")
+    timed.log.follow()
+    assert not timed.log.in_company(MAKER_TRIPS)
+    timed.log.meet()
+    timed.now += OWNER_TRIPS * LEAST_TRIP * 0.9
+    append(other, b"2")
+    timed.log.follow()
+    timed.now += OWNER_TRIPS * LEAST_TRIP * 0.9
+    assert timed.log.in_company(OWNER_TRIPS)
+    timed.now += OWNER_TRIPS * LEAST_TRIP
+    append(other, b"3")
+    timed.log.follow()
+    assert not timed.log.in_company(OWNER_TRIPS)
+
+
+def test_it_is_known_which_process_makes_the_frames() -> None:
+    timed = Timed()
+    log = timed.log
+    assert not log.makes_frames and not log.made_elsewhere, "there is no frame"
+    append(log, b"own")
+    assert log.makes_frames and not log.made_elsewhere
+    before = log.writer
+    log.renew()
+    assert log.writer != before
+    assert not log.makes_frames and not log.made_elsewhere, "it was this process, as another writer"
+    timed.lose()
+    assert not log.makes_frames and log.made_elsewhere
+    append(log, b"own again")
+    assert log.makes_frames and not log.made_elsewhere
+
+
+# --- bells -----------------------------------------------------------------------------------------------------------
+
+
+def listed(store: Store) -> list[int]:
+    return [int(info.path[-20:]) for info in store.list("_system/containers/0/wal/")]
+
+
+def test_a_bell_lies_ahead_of_the_end_at_the_first_free_address() -> None:
+    timed = Timed()
+    append(timed.log, b"0", b"1")
+    for rung in range(1, len(BELLS_AHEAD) + 1):
+        open_log(timed.store, timed.log.head).ring()
+        assert listed(timed.store) == [0, 1, *(2 + ahead for ahead in BELLS_AHEAD[:rung])]
+    open_log(timed.store, timed.log.head).ring()
+    assert len(listed(timed.store)) == 2 + len(BELLS_AHEAD), "there is nothing more to say"
+    open_log(timed.store, timed.log.head).ring([5])
+    assert listed(timed.store)[2:] == [6, 7, 10, 18]
+
+
+def test_a_bell_that_the_storage_refuses_is_no_trouble() -> None:
+    puts: list[int] = []
+
+    def plan(at: int, request: Any) -> Fault:
+        puts.append(at)
+        return Fault("before")
+
+    Timed(FaultStore(SimulatedStore(), plan, verbs=PUTS)).log.ring()
+    assert len(puts) == 1
+
+
+def test_a_bell_is_void_and_tells_others_that_there_is_company() -> None:
+    timed = Timed()
+    append(timed.log, b"0")
+    timed.log.ring([0])
+    append_behind(timed, b"1")
+    assert not timed.log.in_company(MAKER_TRIPS), "it was its own"
+    open_log(timed.store, timed.log.head).ring([0])
+    append_behind(timed, b"2")
+    assert timed.log.in_company(MAKER_TRIPS)
+    assert contents(timed.store) == [b"0", b"1", b"2"]
+
+
+def append_behind(timed: Timed, meta: bytes) -> None:
+    """Append a frame; the race for the first address is lost against a bell."""
+    timed.log.send(b"lost", [], None)
+    raised(Overtaken, timed.log.settle)
+    timed.log.drop()
+    assert timed.log.follow() == []
+    append(timed.log, meta)
+
+
+# --- round trips -----------------------------------------------------------------------------------------------------
+
+
+def test_a_round_trip_is_the_lower_median_of_the_last_puts() -> None:
+    timed = Timed()
+    expected = {0.2: 0.2, 0.1: 0.1, 0.3: 0.2, 0.00001: 0.1}
+    for took, trip in expected.items():
+        timed.put(took)
+        assert timed.log.round_trip == pytest.approx(trip)
+    for _ in range(5):
+        timed.put(7.0)
+    assert timed.log.round_trip == LONGEST_TRIP
+    for _ in range(8):
+        timed.put(0.0)
+    assert timed.log.round_trip == 0.0005
+    for _ in range(4):
+        timed.put(0.1)
+    assert timed.log.round_trip == 0.0005
+    timed.put(0.1)
+    assert timed.log.round_trip == pytest.approx(0.1)
+
+
+def test_a_lost_race_counts_only_if_it_took_longer() -> None:
+    """A loser may get its answer before anything is made durable."""
+    timed = Timed()
+    timed.put(0.1)
+    timed.lose(0.01)
+    assert timed.log.round_trip == pytest.approx(0.1)
+    for _ in range(2):
+        timed.lose(0.3)
+    assert timed.log.round_trip == pytest.approx(0.3)
+
+
+def test_before_the_first_frame_other_writes_show_how_long_one_takes() -> None:
+    timed = Timed()
+    for took, trip in ((0.2, 0.2), (0.1, 0.1), (0.3, 0.2)):
+        timed.log.guess_trip(took)
+        assert timed.log.round_trip == trip
+    for took, trip in ((7.0, LONGEST_TRIP), (0.0, 0.001)):
+        fresh = Timed().log
+        fresh.guess_trip(took)
+        assert fresh.round_trip == trip
+    timed.put(0.05)
+    timed.log.guess_trip(0.4)
+    assert timed.log.round_trip == pytest.approx(0.05)
+
+
+# --- how long it tries -----------------------------------------------------------------------------------------------
+
+PAUSES = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
+
+
+def test_an_unknown_outcome_is_settled_with_growing_pauses_until_the_timeout() -> None:
+    timed = Timed(FaultStore(SimulatedStore(), lambda at, request: Fault("before"), verbs=PUTS), timeout=4.2)
+    timed.log.send(b"meta", [], None)
+    assert isinstance(raised(OutcomeUnknown, timed.log.settle).__cause__, PutUnknown)
+    assert timed.pauses == pytest.approx(PAUSES)
+    assert len(timed.log.flights) == 1, "for its owner to drop"
+    [flight] = timed.log.drop()
+    assert not timed.log.flights and isinstance(flight.future.exception(), PutUnknown)
+
+
+def test_a_read_is_repeated_with_growing_pauses_until_the_timeout() -> None:
+    timed = Timed(FaultStore(SimulatedStore(), lambda at, request: Fault("before")), timeout=4.2)
+    raised(StorageUnavailable, timed.log.follow)
+    assert timed.pauses == pytest.approx(PAUSES)
+
+
+# --- reading as far as is known to be durable ------------------------------------------------------------------------
+
+
+def test_a_log_is_not_read_beyond_what_is_known_to_be_durable() -> None:
+    store = SimulatedStore()
+    append(open_log(store), *(b"%d" % number for number in range(MAX_WINDOW + 10)))
+    counting = CountingStore(store)
+    log = open_log(counting)
+    assert metas(log.follow_durable(2)) == [b"0", b"1", b"2"]
+    assert log.follow_durable(2) == log.follow_durable(0) == []
+    assert len(log.follow_durable(MAX_WINDOW + 5)) == MAX_WINDOW + 3
+    assert [len(request.paths) for request in counting.requests if request.verb == "read_ranges"] == [3, MAX_WINDOW, 3]
+    assert log.head.address == MAX_WINDOW + 5
+    assert len(log.follow_durable(MAX_WINDOW + 50)) == 4, "as far as there are frames"
+
+
+def test_a_window_of_the_log_is_read_and_whether_it_ends_there() -> None:
+    store = SimulatedStore()
+    append(open_log(store), *(b"%d" % number for number in range(3)))
+    log = open_log(store)
+    live, ended = log.follow_some(2)
+    assert (metas(live), ended) == ([b"0", b"1"], False)
+    live, ended = log.follow_some(2)
+    assert (metas(live), ended) == ([b"2"], True)
+    assert log.follow_some(1) == ([], True)
+
+
+def test_the_position_of_the_next_frame_counts_from_those_in_flight() -> None:
+    log = open_log(SimulatedStore())
+    assert log.upcoming() == Position(0, log.writer, 1)
+    log.send(b"", [], None)
+    assert log.upcoming() == Position(1, log.writer, 1)
+    log.settle()
+    assert log.upcoming() == Position(1, log.writer, 1)
+    log.renew()
+    assert log.upcoming() == Position(1, log.writer, 2)
+    log.send(b"", [], None)
+    assert log.upcoming() == Position(2, log.writer, 2)
+
+
+def test_void_frames_between_the_head_and_the_end_are_gone_past() -> None:
+    log = open_log(SimulatedStore())
+    append(log, b"0")
+    log.store.put(frame_path(0, 1), b"".join(frames.encode(0, Position(1, b"o" * 16, 9), 1, START, b"", (), Kind.BELL)))
+    log.follow()
+    assert (log.head.address, log.upcoming().address) == (0, 2)
