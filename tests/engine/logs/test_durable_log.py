@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from chunkstore import ObjectInfo, StorageUnavailable
+from chunkstore import ObjectInfo, StorageFull, StorageUnavailable
+from chunkstore.room import SMALL_ADDITIONS, USERS_DATA
 from chunkstore.testing import FaultStore
 from engine.clocks import StorageClock
 from engine.errors import SegmentExists, Throttled
@@ -15,7 +16,7 @@ from engine.logs.frames import Position
 from engine.logs.log import checkpoints_folder
 from engine.logs.observer import LogObserver
 from engine.settings import Settings
-from engine.state.operations import Append, Checkpoint, CreateSegment, Payload
+from engine.state.operations import Append, Checkpoint, CreateSegment, Payload, TruncateSegment
 from engine.state.state import State
 from engine.storage.cache import Cache
 from engine.storage.container_storage import ContainerStorage
@@ -48,6 +49,7 @@ class Watching(LogObserver):
         self.openings: list[int] = []
         self.frames: list[tuple[int, bool]] = []
         self.relieved = 0
+        self.made_room = 0
         self._checkpoints = checkpoints
 
     def opened(self, listed: Sequence[ObjectInfo]) -> None:
@@ -62,6 +64,9 @@ class Watching(LogObserver):
     def relieve(self) -> str:
         self.relieved += 1
         return "LTS is full"
+
+    def make_room(self) -> None:
+        self.made_room += 1
 
 
 def test_a_log_that_nobody_looks_after_is_complete() -> None:
@@ -136,3 +141,51 @@ def test_each_append_of_a_frame_gets_its_own_offset() -> None:
     assert len({receipt.address for receipt in receipts}) == 1, "one frame"
     assert [receipt.results for receipt in receipts] == [[0], [3], [8]]
     assert company.content == b"onethreesix"
+
+
+# --- room (P6) -------------------------------------------------------------------------------------------------------
+
+
+def test_the_room_that_is_asked_for_is_that_of_all_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+    monkeypatch.setattr(ContainerStorage, "check_room", lambda _, size, part: asked.append((size, part)))
+    company = Company(others=0)
+    log = company.maker.log
+    log.submit([appended(bytes(1000))])
+    company.turn()
+    backlog = log.state.backlog
+    assert backlog > 1000
+    asked.clear()
+    log.submit([appended(bytes(200)), appended(bytes(30))])
+    log.submit([appended(bytes(4))])
+    log.check_room()
+    assert log.outstanding == 234 and log.state.backlog == backlog
+    assert asked == [
+        (backlog + 230, SMALL_ADDITIONS),
+        (backlog + 230 + 4, SMALL_ADDITIONS),
+        (backlog + 234, USERS_DATA),
+    ]
+
+
+def test_where_there_is_no_room_only_additions_are_refused_and_the_observer_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, watching = opened(Simulation()), Watching()
+    log.observe(watching)
+    log.commit([CreateSegment("s"), Append("s", Payload(b"0123"))])
+
+    def refuse(_: ContainerStorage, size: int, part: float) -> None:
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(ContainerStorage, "check_room", refuse)
+    for submit in (log.commit, log.submit):
+        made = watching.made_room
+        with pytest.raises(StorageFull, match="no room"):
+            submit([Append("s", Payload(b"4"))])
+        assert watching.made_room == made + 1
+    with pytest.raises(StorageFull, match="no room"):
+        log.check_room()
+    assert watching.made_room == 3
+    log.commit([TruncateSegment("s", 1)])
+    assert watching.made_room == 3 and log.outstanding == 0
+    assert (log.state.segments["s"].start_offset, log.state.segments["s"].length) == (1, 4)

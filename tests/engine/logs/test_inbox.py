@@ -9,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from chunkstore.testing import FaultStore, SimulatedStore
+from chunkstore.testing import FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault
+from engine.errors import BadSignature
 from engine.logs.inbox import (
     DELETED_AT_ONCE,
     GATHER_TRIPS,
     GATHERED_SENDERS,
     LONGEST_PAUSE,
+    LONGEST_WAIT,
+    MOST_AT_FIRST,
+    MOST_AT_ONCE,
     OWN_WAIT,
     PAUSE_WITHOUT_THREAD,
+    WAIT_ROUNDS,
     WAIT_TRIPS,
     Inbox,
 )
@@ -245,3 +250,83 @@ def test_listings_that_bring_nothing_become_rare(maker: Maker) -> None:
     maker.post(address())
     maker.take_in()
     assert maker.inbox.next_look == maker.time, "more may come"
+
+
+def owner(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def owners_of(batch: Sequence[Transaction]) -> list[int]:
+    return [int.from_bytes(each[0], "big") for each in carried(batch)]
+
+
+def test_of_many_submissions_more_are_read_each_time_and_all_owners_get_their_turn(maker: Maker) -> None:
+    """The maker's next frame does not wait for those of a thousand owners."""
+    total, first = 800, 1
+    for number in range(1, total + 1):
+        maker.post(address(owner(number)))
+    most = MOST_AT_FIRST
+    while first <= total:
+        batch = maker.take_in()
+        again = [1] if first + most > total else []
+        assert owners_of(batch) == [*range(first, min(first + most, total + 1)), *again]
+        if first == 1:  # it comes again, and waits for those behind it
+            maker.post(address(owner(1), 2))
+        first, most = first + most, min(2 * most, MOST_AT_ONCE)
+    assert maker.take_in() == []
+    for number in range(1, total + 1):
+        maker.post(address(owner(number), 9, epoch=6))
+    assert owners_of(maker.take_in(6))[0] == 2, "behind the one that was read last"
+    assert len(maker.take_in(6)) == 2 * MOST_AT_FIRST, "an epoch begins with few"
+
+
+def test_no_more_bytes_are_read_at_once_than_are_allowed(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(encoded(address(), bytes(1000)))
+    for number in range(5):
+        maker.post(address(owner(number)), bytes(1000))
+    for most, read in ((2 * size, 2), (3 * size - 1, 2), (size - 1, 1)):
+        monkeypatch.setattr("engine.logs.inbox.MOST_BYTES", most)
+        assert len(maker.take_in()) == read, "one in any case"
+    assert maker.take_in() == []
+
+
+def test_a_submission_with_a_forged_signature_costs_no_other_one_and_is_read_once(maker: Maker) -> None:
+    good = [maker.post(address(owner(number)), b"%d" % number) for number in (1, 3)]
+    forged = maker.post(address(owner(2)), b"2")
+    reads: list[Sequence[str]] = []
+
+    def check(_: int, request: Request) -> None:
+        if request.verb == "read_ranges":
+            reads.append(request.paths)
+            if forged in request.paths:
+                raise BadSignature(forged, "forged")
+
+    maker.store.plan = check
+    assert data_of(maker.take_in()) == [b"1", b"3"]
+    assert sorted(path for each in reads[1:] for path in each) == sorted([*good, forged]), "one by one"
+    reads.clear()
+    assert maker.take_in() == [] and not reads
+
+
+def test_own_transactions_wait_for_twice_what_the_last_round_took(maker: Maker) -> None:
+    for number in range(OWN_WAIT):
+        maker.post(address(OTHER, 1 + number))
+    maker.inbox.look(5, None)
+    maker.time += 0.9
+    maker.inbox.take_in(0.1)
+    maker.inbox.look(5, None)
+    maker.time += WAIT_ROUNDS * 0.9 - 0.01
+    assert maker.inbox.in_rounds(0.1)
+    maker.time += 0.02
+    assert not maker.inbox.in_rounds(0.1)
+    maker.inbox.take_in(0.1)
+    for number in range(OWN_WAIT):
+        maker.post(address(OTHER, 10 + number))
+    maker.inbox.look(5, None)
+    maker.time += 60.0
+    maker.inbox.take_in(0.1)
+    maker.inbox.look(5, None)
+    maker.time += LONGEST_WAIT - 0.01
+    assert maker.inbox.in_rounds(0.1)
+    maker.time += 0.02
+    assert not maker.inbox.in_rounds(0.1), "the storage may have hung"

@@ -9,6 +9,7 @@ import msgpack
 import pytest
 
 from chunkstore import PutUnknown, StorageError, StorageUnavailable, Store
+from chunkstore.paths import ContainerId
 from chunkstore.port import joined
 from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault, Plan
@@ -16,7 +17,14 @@ from chunkstore.wrapping import Result, WrappingStore
 from engine.errors import FrameDamaged, LogMoved, OutcomeUnknown, Overtaken
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position
-from engine.logs.log import checkpoint_path, frame_path
+from engine.logs.log import (
+    address_of,
+    age_evidence_path,
+    checkpoint_path,
+    checkpoints_folder,
+    frame_path,
+    frames_folder,
+)
 from tests.support.log_contracts import LogContract, append, append_in_turn, contents, metas, open_log, raised
 from tests.support.processes import ByHand
 from tests.support.simulation import Simulation
@@ -433,3 +441,17 @@ def test_opening_costs_no_more_after_10_000_commits_than_after_10() -> None:
     assert late <= early
     left = simulation.store.list("_system/containers/0/")
     assert len(left) < 1200, "truncation keeps what is not flushed, and no more"
+
+
+# -- W6, W7: where its objects lie
+
+
+def test_the_names_of_a_logs_objects_are_fixed() -> None:
+    of_root = ContainerId(3, "0123456789abcdef" * 2)
+    for container, folder in ((3, ""), (of_root, f"{of_root.generation}/")):
+        assert frames_folder(container) == f"_system/containers/3/wal/{folder}"
+        assert frame_path(container, 5) == f"_system/containers/3/wal/{folder}00000000000000000005"
+        assert checkpoints_folder(container) == f"_system/containers/3/checkpoints/{folder}"
+        assert checkpoint_path(container, 5) == f"_system/containers/3/checkpoints/{folder}00000000000000000005"
+        assert age_evidence_path(container) == f"_system/containers/3/witness/{folder}newest"
+    assert address_of(frame_path(of_root, 1 << 62)) == 1 << 62
