@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from chunkstore import PutUnknown, StorageUnavailable, Store
+from chunkstore import PutUnknown, StorageError, StorageUnavailable, Store
 from chunkstore.testing import CountingStore, FaultStore, SimulatedStore
 from chunkstore.testing.faults import Fault
 from engine.errors import OutcomeUnknown, Overtaken
@@ -20,6 +22,7 @@ from engine.logs.log import (
     MAX_WINDOW,
     OFTEN_TRIPS,
     OWNER_TRIPS,
+    RACE_WINDOW,
     Log,
     frame_path,
 )
@@ -247,6 +250,115 @@ def test_an_unknown_outcome_is_settled_with_growing_pauses_until_the_timeout() -
     assert len(timed.log.flights) == 1, "for its owner to drop"
     [flight] = timed.log.drop()
     assert not timed.log.flights and isinstance(flight.future.exception(), PutUnknown)
+
+
+class Scripted:
+    """An executor by which the first puts fail with these errors; those that come later are carried out."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = [*errors]
+        self.waited_for = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        future = Awaited(self)
+        if self.errors:
+            future.set_exception(self.errors.pop(0))
+        else:
+            future.set_result(fn(*args))
+        return future
+
+
+class Awaited(Future[Any]):
+    """Counts how often somebody waits for it."""
+
+    def __init__(self, executor: Scripted) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._executor.waited_for += 1
+        return super().exception(timeout)
+
+
+UNDECLARED, UNAVAILABLE, REFUSED = RuntimeError("no reason"), StorageUnavailable("no answer"), StorageError("refused")
+
+
+@pytest.mark.parametrize("errors", [[UNDECLARED], [UNAVAILABLE], [PutUnknown("?"), UNDECLARED, UNAVAILABLE]])
+def test_a_put_without_an_answer_is_repeated(errors: list[BaseException]) -> None:
+    timed = Timed(executor=Scripted(*errors))
+    append(timed.log, b"meta")
+    assert timed.pauses == PAUSES[: len(errors)] and contents(timed.store) == [b"meta"]
+
+
+@pytest.mark.parametrize("first", [UNDECLARED, PutUnknown("?")])
+def test_what_may_have_been_made_and_is_refused_then_is_unknown_at_once(first: BaseException) -> None:
+    timed = Timed(executor=Scripted(first, UNAVAILABLE, REFUSED))
+    timed.log.send(b"meta", [], None)
+    assert "refused" in str(raised(OutcomeUnknown, timed.log.settle))
+    assert timed.pauses == PAUSES[:2]
+
+
+def test_what_was_not_made_and_is_refused_then_is_refused() -> None:
+    timed = Timed(executor=Scripted(UNAVAILABLE, REFUSED))
+    timed.log.send(b"meta", [], None)
+    assert raised(StorageError, timed.log.settle) is REFUSED
+    assert timed.pauses == PAUSES[:1]
+
+
+def test_an_interruption_is_raised_as_it_is() -> None:
+    timed = Timed(executor=Scripted(KeyboardInterrupt()))
+    timed.log.send(b"meta", [], None)
+    raised(KeyboardInterrupt, timed.log.settle)
+    assert timed.pauses == [] and len(timed.log.flights) == 1
+
+
+def test_frames_are_dropped_once_no_request_for_them_is_under_way() -> None:
+    executor = Scripted(REFUSED)
+    timed = Timed(executor=executor)
+    for drop in (timed.log.drop, timed.log.renew):
+        executor.waited_for, before = 0, timed.log.writer
+        for number in range(3):
+            timed.log.send(b"%d" % number, [], number)
+        dropped = drop()
+        assert [flight.body for flight in dropped] == [0, 1, 2] and executor.waited_for == 3
+        assert not timed.log.flights and timed.log.drop() == []
+        assert (timed.log.writer == before) == (drop == timed.log.drop)
+        assert all(isinstance(flight.future.exception(), PutUnknown) for flight in dropped), "nothing holds its error"
+
+
+def test_a_frame_is_put_on_this_thread_if_that_is_wanted_or_no_other_can_be_had(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NoThread:
+        asked = 0
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+            self.asked += 1
+            raise RuntimeError("no thread")
+
+    executor = NoThread()
+    log = open_log(SimulatedStore(), executor=executor)
+    log.send(b"inline", [], None, inline=True)
+    assert executor.asked == 0 and contents(log.store) == [b"inline"]
+    log.send(b"no thread", [], None)
+    assert executor.asked == 1 and contents(log.store) == [b"inline", b"no thread"]
+    assert "without a thread" in caplog.text
+
+
+def test_a_loser_reads_several_frames_at_once() -> None:
+    store = SimulatedStore()
+    counting = CountingStore(store)
+    log = open_log(counting)
+    append(open_log(store), *(b"%d" % number for number in range(3)))
+    log.send(b"lost", [], None)
+    raised(Overtaken, log.settle)
+    log.drop()
+    counting.reset()
+    assert len(log.follow()) == 3
+    assert next(len(each.paths) for each in counting.requests if each.verb == "read_ranges") == RACE_WINDOW
+    counting.reset()
+    log.follow()
+    assert [len(each.paths) for each in counting.requests if each.verb == "read_ranges"] == [1]
 
 
 def test_a_read_is_repeated_with_growing_pauses_until_the_timeout() -> None:
