@@ -1,4 +1,4 @@
-"""What a log knows by itself of other writers, and of how long its storage takes (W18)."""
+"""The log by itself: what it knows of other writers (W18), how long it tries, what it depends on, what stops it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from chunkstore import PutUnknown, StorageError, StorageUnavailable, Store
-from chunkstore.testing import CountingStore, FaultStore, SimulatedStore
+from chunkstore.testing import CountingStore, FaultStore, Request, SimulatedStore
 from chunkstore.testing.faults import Fault
-from engine.errors import OutcomeUnknown, Overtaken
+from engine.errors import (
+    FrameDamaged,
+    FrameMissing,
+    LogMoved,
+    OutcomeUnknown,
+    Overtaken,
+    RootReplaced,
+    UnknownFormat,
+)
+from engine.identity import AnyIdentity
 from engine.logs import frames
 from engine.logs.frames import START, Kind, Position
 from engine.logs.log import (
@@ -24,7 +33,9 @@ from engine.logs.log import (
     OWNER_TRIPS,
     RACE_WINDOW,
     Log,
+    checkpoint_path,
     frame_path,
+    frames_folder,
 )
 from tests.support.log_contracts import append, contents, metas, open_log, raised
 
@@ -380,7 +391,8 @@ def test_a_log_is_not_read_beyond_what_is_known_to_be_durable() -> None:
     assert len(log.follow_durable(MAX_WINDOW + 5)) == MAX_WINDOW + 3
     assert [len(request.paths) for request in counting.requests if request.verb == "read_ranges"] == [3, MAX_WINDOW, 3]
     assert log.head.address == MAX_WINDOW + 5
-    assert len(log.follow_durable(MAX_WINDOW + 50)) == 4, "as far as there are frames"
+    assert len(log.follow_durable(MAX_WINDOW + 6)) == 1
+    assert len(log.follow_durable(MAX_WINDOW + 50)) == 3, "as far as there are frames"
 
 
 def test_a_window_of_the_log_is_read_and_whether_it_ends_there() -> None:
@@ -413,3 +425,177 @@ def test_void_frames_between_the_head_and_the_end_are_gone_past() -> None:
     log.store.put(frame_path(0, 1), b"".join(frames.encode(0, Position(1, b"o" * 16, 9), 1, START, b"", (), Kind.BELL)))
     log.follow()
     assert (log.head.address, log.upcoming().address) == (0, 2)
+
+
+# --- what it depends on ----------------------------------------------------------------------------------------------
+
+
+class Syncing(SimulatedStore):
+    """Notes what is made durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def sync(self, prefix: str) -> None:
+        self.synced.append(prefix)
+        super().sync(prefix)
+
+
+def test_frames_of_others_are_made_durable_before_anything_depends_on_them() -> None:
+    """G3: their makers may have died before that."""
+    store = Syncing()
+    append(open_log(store), b"0", b"1")
+    log = open_log(store)
+    store.synced.clear()
+    assert len(log.follow()) == 2 and frames_folder(0) in store.synced
+    store.synced.clear()
+    assert log.follow() == [] and not store.synced
+
+
+class Doubtful(AnyIdentity):
+    """An identity that is to be checked, once a test says so."""
+
+    doubts = False
+
+    def check(self) -> bool:
+        return self.doubts
+
+
+def in_a_copy(*, is_older: bool) -> tuple[Log, Doubtful]:
+    """A log of three frames in whose place another copy of it is now."""
+    identity, store = Doubtful(), SimulatedStore()
+    log = open_log(store, identity=identity)
+    append(log, b"0", b"1", b"2")
+    if is_older:
+        store.delete([frame_path(0, 2)])
+    else:
+        store.put(frame_path(0, 2), b"z" * 200)
+    return log, identity
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_a_log_is_recognised_by_the_last_frame_that_was_applied(is_older: bool) -> None:
+    """P4: whatever is read or made in an older copy must not be taken for the log."""
+    uses: list[Callable[[Log], object]] = [
+        Log.follow,
+        lambda log: log.follow_some(1),
+        lambda log: log.follow_durable(3),
+        lambda log: append(log, b"3"),
+    ]
+    for use in uses:
+        log, identity = in_a_copy(is_older=is_older)
+        identity.doubts = True
+        raised(RootReplaced, use, log)
+        log, identity = in_a_copy(is_older=is_older)
+        use(log)
+        log, identity = in_a_copy(is_older=is_older)
+        identity.doubts = True
+        log.store.put(checkpoint_path(0, 2), bytes(24))
+        use(log)
+
+
+def test_a_log_that_is_still_there_is_recognised() -> None:
+    identity, counting = Doubtful(), CountingStore(SimulatedStore())
+    log = open_log(counting, identity=identity)
+    identity.doubts = True
+    assert log.follow() == [], "there is no frame to recognise it by"
+    append(log, b"0")
+    counting.reset()
+    assert log.follow() == []
+    assert counting.counts == {"read_ranges": 2} and counting.requests[1].paths == (frame_path(0, 0),)
+
+
+# --- what stops it ---------------------------------------------------------------------------------------------------
+
+
+def with_a_gap(store: SimulatedStore) -> bytes:
+    """Frames 0 to 2, of which the last one's maker had read frame 1, which is missing. Returns what was there."""
+    append(open_log(store), b"0", b"1")
+    other = open_log(store)
+    other.follow()
+    append(other, b"2")
+    missing = store.read(frame_path(0, 1))
+    store.delete([frame_path(0, 1)])
+    return missing
+
+
+def test_a_frame_that_others_had_read_is_missing_until_it_is_back() -> None:
+    """W21."""
+    store = SimulatedStore()
+    missing = with_a_gap(store)
+    log = open_log(store)
+    for _ in range(2):
+        assert frame_path(0, 1) in str(raised(FrameMissing, log.follow))
+    store.put(frame_path(0, 1), missing)
+    assert metas(log.follow()) == [b"0", b"1", b"2"], "what was read before the error is not lost"
+
+
+@pytest.mark.parametrize("meanwhile", ["it is made", "it is truncated"])
+def test_a_frame_that_comes_or_is_truncated_while_it_is_looked_for_is_not_missing(meanwhile: str) -> None:
+    store = SimulatedStore(remote=True)
+    missing, lists = with_a_gap(store), []
+
+    def plan(at: int, request: Request) -> None:
+        if request.verb == "list" and not lists:
+            lists.append(at)
+            if meanwhile == "it is made":
+                store.put(frame_path(0, 1), missing)
+            else:
+                store.put(checkpoint_path(0, 2), bytes(24))
+
+    log = open_log(FaultStore(store, plan))
+    if meanwhile == "it is made":
+        assert log.follow() + log.follow() == open_log(store).follow()
+    else:
+        raised(LogMoved, log.follow)
+    assert len(lists) == 1
+
+
+def test_what_others_left_behind_the_end_shows_nothing_if_nobody_had_read_a_frame_there() -> None:
+    store = SimulatedStore()
+    append(open_log(store), b"0", b"1", b"2")
+    store.delete([frame_path(0, 1)])  # it never landed, and its maker died
+    store.put(frame_path(0, 3), b"damaged")
+    log = open_log(store)
+    assert metas(log.follow()) == [b"0"] and log.follow() == []
+
+
+def test_a_frame_of_a_newer_version_stops_the_log_and_is_not_damaged() -> None:
+    store = SimulatedStore()
+    append(open_log(store), b"0")
+    head = open_log(store).follow()[0].position
+    position = head._replace(address=1)
+    newer = frames.encode(0, position, 1, head, b"1", (), 9)  # type: ignore[arg-type]
+    store.put(frame_path(0, 1), b"".join(newer))
+    log = open_log(store)
+    for _ in range(2):
+        raised(UnknownFormat, log.follow)
+    raised(ValueError, log.repair, 1)
+    assert log.upcoming().address == 1
+
+
+def test_damage_between_a_damaged_frame_and_its_repair_is_gone_past() -> None:
+    store = SimulatedStore()
+    append(open_log(store), b"0", b"1", b"2", b"3")
+    for address in (1, 2):
+        store.put(frame_path(0, address), b"x" * 200)
+    log = open_log(store)
+    assert raised(FrameDamaged, log.follow).address == 1
+    log.repair(1)
+    for reader in (log, open_log(store)):
+        assert [frame.position.address for frame in reader.follow()] == [0, 4]
+        assert reader.upcoming().address == 5
+
+
+def test_a_process_whose_memory_was_cloned_continues_as_another_writer(caplog: pytest.LogCaptureFixture) -> None:
+    """W15: both would take the other one's frames for their own."""
+    writers = iter([b"a" * 16, b"b" * 16])
+    log = open_log(SimulatedStore(), new_writer=lambda: next(writers))
+    clone = open_log(log.store, new_writer=lambda: b"a" * 16)
+    append(clone, b"0")
+    assert metas(log.follow()) == [b"0"]
+    assert log.writer == b"b" * 16 and log.upcoming() == Position(1, b"b" * 16, 2)
+    assert "clone" in caplog.text
+    append(log, b"1")
+    assert metas(clone.follow()) == [b"1"] and clone.writer == b"a" * 16
