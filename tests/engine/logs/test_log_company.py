@@ -534,7 +534,8 @@ def test_a_frame_that_others_had_read_is_missing_until_it_is_back() -> None:
 @pytest.mark.parametrize("meanwhile", ["it is made", "it is truncated"])
 def test_a_frame_that_comes_or_is_truncated_while_it_is_looked_for_is_not_missing(meanwhile: str) -> None:
     store = SimulatedStore(remote=True)
-    missing, lists = with_a_gap(store), []
+    missing = with_a_gap(store)
+    lists: list[int] = []
 
     def plan(at: int, request: Request) -> None:
         if request.verb == "list" and not lists:

@@ -63,7 +63,7 @@ def with_header(data: bytes, position: int, new: bytes) -> bytes:
 
 def with_meta(*transactions: Any, payload: bytes = b"0123456789", **changes: int) -> bytes:
     """A submission of what else may stand in it. changes: of the lengths and checksums in its header."""
-    meta = msgpack.packb(list(transactions))
+    meta: bytes = msgpack.packb(list(transactions))
     sums = {"length": len(meta), "meta": crc32c(meta), "size": len(payload), "crc": crc32c(payload), **changes}
     header = encoded()[:65] + struct.pack(">IIQI", *sums.values())
     return header + struct.pack(">I", crc32c(header)) + meta + payload
@@ -161,7 +161,7 @@ def test_any_changed_bit_and_any_missing_byte_is_found() -> None:
 @pytest.mark.parametrize(
     "changes", [{"length": 0}, {"meta": 5}, {"size": 9}, {"size": 11}, {"crc": 5}], ids=lambda changes: repr(changes)
 )
-def test_each_checksum_and_length_is_checked(changes: dict[str, int]) -> None:
+def test_each_checksum_and_length_is_checked(changes: dict[str, Any]) -> None:
     decode(with_meta(appending(1, 0, 10)), 3, ADDRESS)
     with pytest.raises(InvalidData):
         decode(with_meta(appending(1, 0, 10), **changes), 3, ADDRESS)

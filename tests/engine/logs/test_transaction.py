@@ -179,7 +179,7 @@ def test_a_transaction_that_was_not_submitted_yet_has_no_place_and_no_frame() ->
         new = Transaction([append()], direct)
         assert (new.number, new.priority, new.direct) == (-1, Priority.NORMAL, direct)
         assert (new.admitted, new.tries, new.sent, new.spill, new.abandoned) == (0, 0, False, False, False)
-        assert new.carrying is new.outcome is new.future is new.chunk is new.missing_table is None
+        assert [new.carrying, new.outcome, new.future, new.chunk, new.missing_table] == [None] * 5
     assert new.queued_at <= Transaction([append()]).queued_at
 
 
