@@ -270,6 +270,9 @@ class Transaction:
                 return
             except (BadKeyVersion, BadOffset, SegmentExists):
                 continue
+            except SegmentNotFound:
+                if self.record().version == record.version:  # else it ended meanwhile, which deletes its segments
+                    raise
             except OutcomeUnknown as error:
                 retry.wait_or_raise(error)
 
@@ -370,7 +373,7 @@ def transactions(stream: WritableStream, *, refresh: bool = True) -> Iterator[tu
     container = stream.container
     if refresh:
         container.refresh()
-    for key, record in _readable(container.scan_entries(TRANSACTIONS, f"{stream.key}/")):
+    for key, record in _readable(sorted(container.scan_entries(TRANSACTIONS, f"{stream.key}/"))):
         yield Transaction(stream, transaction_of(key)[2]), record
 
 
