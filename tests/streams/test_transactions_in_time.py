@@ -28,6 +28,7 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 from tests.streams.test_transactions import begun, check, leftovers, parts, write
+from tests.support import limits
 
 DAY = 86_400_000
 SETTINGS = Settings(maintenance=False, threaded=False)
@@ -36,8 +37,8 @@ SETTINGS = Settings(maintenance=False, threaded=False)
 class TimedRoot(Root):
     """A root whose clocks all show the simulated storage's time."""
 
-    def __init__(self) -> None:
-        self.simulated = SimulatedStore(0)
+    def __init__(self, store: SimulatedStore | None = None) -> None:
+        self.simulated = store or SimulatedStore(0)
         self.counting = CountingStore(self.simulated)
         super().__init__(Stores(self.counting, self.counting), RootConfig("root", containers=1), SETTINGS)
 
@@ -136,10 +137,13 @@ def test_a_lease_expires_by_the_storages_time(root: TimedRoot, stream: Stream) -
         transaction.write(parts(record.routing, "a"))
 
 
-def test_the_record_of_an_ended_transaction_is_kept_for_a_day(stream: Stream) -> None:
-    ended, still_open = begun(stream, "a"), begun(stream, "b")
+def test_the_record_of_an_ended_transaction_is_kept_for_a_day(root: TimedRoot, stream: Stream) -> None:
+    ended = begun(stream, "a")
+    root.simulated.now += 5
+    still_open = begun(stream, "b")
     ended.commit()
     changed = ended.record().changed
+    assert changed == 1_000_005_000
     still_open.ping(86_400)
     stream.container.flush()  # the table keeps what is removed from it, until the next flush
     transactions.expire(stream, changed + DAY)
@@ -161,12 +165,28 @@ def test_expiry_of_a_stream_without_transactions_costs_no_request(root: TimedRoo
     assert [each.id for each in transactions.expire(stream, refresh=False)] == [transaction.id]
 
 
+def test_transactions_of_another_process_expire_too(root: TimedRoot, stream: Stream) -> None:
+    other = Stream(TimedRoot(root.simulated), "sc", "st")
+    begun(other, "a")
+    later, _ = transactions.begin(other)
+    root.simulated.now += 1000
+    assert later.id in [each.id for each in transactions.expire(stream)]
+    assert list(transactions.open_transactions(stream.container)) == []
+
+
 def test_what_was_pinged_meanwhile_does_not_expire(root: TimedRoot, stream: Stream) -> None:
     transaction, record = transactions.begin(stream)
     transaction.ping()
     assert not transaction.expire(record)
     assert transaction.expire(transaction.record())
     assert leftovers(stream) == []
+
+
+def test_an_abort_is_dated(root: TimedRoot, stream: Stream) -> None:
+    transaction = begun(stream, "a")
+    root.simulated.now += 5
+    transaction.abort()
+    assert (transaction.record().status, transaction.record().changed) == (transactions.ABORTED, 1_000_005_000)
 
 
 def test_a_full_storage_takes_no_new_transaction_and_no_event(
@@ -260,7 +280,11 @@ def test_damage_elsewhere_aborts_no_transaction(stream: Stream, monkeypatch: pyt
 # --- lists ------------------------------------------------------------------------------------------------------
 
 
-def test_open_transactions_are_listed_with_the_bytes_written_to_them(root: TimedRoot, stream: Stream) -> None:
+@pytest.mark.parametrize("together", [1, 2, 1000])
+def test_open_transactions_are_listed_with_the_bytes_written_to_them(
+    root: TimedRoot, stream: Stream, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    limits.transactions_at_a_time(monkeypatch, together)
     other = Stream(root, "sc", "st2")
     other.create(ScalingPolicy(min_segments=1))
     made = [begun(stream, "a", "zz"), begun(other, "bbb"), begun(stream), begun(stream, "z")]
@@ -269,6 +293,7 @@ def test_open_transactions_are_listed_with_the_bytes_written_to_them(root: Timed
     listed = [each.key for each, _ in transactions.transactions(stream)]
     assert listed == sorted(each.key for each in (made[0], made[2], made[3]))
     found = list(transactions.open_transactions(root.container(0)))
+    assert len(found) == 3
     assert {each.id: each.size for each in found} == sizes
     assert [f"{each.scope}/{each.stream}/{each.id.hex}" for each in found] == sorted(each.key for each in made[:3])
     assert all(each.record.status == transactions.OPEN for each in found)
@@ -354,5 +379,6 @@ def test_a_commit_without_its_segments_is_an_error(stream: Stream) -> None:
     stream.container.commit([PutEntry(TRANSACTIONS, other.key, record._replace(version=-1).encode(), -1)])
     with pytest.raises(SegmentNotFound):
         other.commit()
+    assert {each.id: each.size for each in transactions.open_transactions(stream.container)}[other.id] == 0
     assert other.record().status == transactions.OPEN
     check(stream)
