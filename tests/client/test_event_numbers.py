@@ -14,16 +14,21 @@ import numpy as np
 import pytest
 
 from chunkstore import StorageUnavailable
-from chunkstore.testing import CountingStore, Crashed, FaultStore, crash_at, fail_at
+from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at, fail_at
 from chunkstore.testing.faults import Plan
+from engine.errors import BadAttributeUpdate
 from engine.root import Root
 from engine.settings import Settings
 from engine.storage.object_reads import Stores
 from pravega_spark import StreamManager, WriteFailed
 from pravega_spark.client.writer import EventWriter
+from pravega_spark.errors import NumbersLost
+from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.stream import Stream
+from pravega_spark.streams.writing.event_numbers import MAX_NUMBER, AlreadyWritten, NumberedWrite, NumberUpdate
 from tests.client.large_events.simulated import SimulatedRoot, process, stream_of
 from tests.client.small_batches import make_batches_small
+from tests.streams.test_transactions import check, parts, stream_on
 from tests.support.simulation import Simulation
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -183,6 +188,67 @@ def test_numbers_cost_no_request_of_their_own(tmp_path: Path) -> None:
                     writer.flush()
                 counts.append(counting.count("put_if_absent"))
         assert counts[0] == counts[1]
+
+
+# --- what is stored ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream() -> Stream:
+    made = stream_on(SimulatedStore(0))
+    made.create(ScalingPolicy(min_segments=2))
+    return made
+
+
+def append(stream: Stream, event: str, last: int, before: int | None, producer: str = "p") -> None:
+    routing = stream.snapshot().record.routing
+    assert stream.write(parts(routing, event), NumberedWrite(producer, last, before), routing)
+
+
+def test_a_write_applies_to_the_number_that_it_knows(stream: Stream) -> None:
+    assert stream.last_number("p") is None
+    assert Stream(stream.root, "sc", "missing").last_number("p") is None
+    append(stream, "a", 4, None)
+    assert stream.last_number("p") == 4
+    for last, before in ((4, None), (0, None), (9, 3)):
+        with pytest.raises(AlreadyWritten, match="up to number 4 are written already") as written:
+            append(stream, "x", last, before)
+        assert written.value.last == 4
+    append(stream, "b", 9, 4)
+    append(stream, "c", 0, None, "q")
+    for producer, before, present in (("p", 10, 9), ("r", 3, None)):
+        with pytest.raises(NumbersLost) as lost:
+            append(stream, "x", 20, before, producer)
+        assert f"event {before} of producer {producer!r} was acknowledged" in str(lost.value)
+        assert stream.last_number(producer) == present
+    append(stream, "d", MAX_NUMBER, 9)
+    assert (stream.last_number("p"), stream.last_number("q")) == (MAX_NUMBER, 0)
+    with pytest.raises(AlreadyWritten):
+        NumberUpdate(stream, NumberedWrite("q", 1, 0)).resolved()
+    check(stream, "a", "b", "c", "d")
+
+
+def test_a_scale_between_two_writes_changes_no_number(stream: Stream) -> None:
+    routing = stream.snapshot().record.routing
+    append(stream, "a", 0, None)
+    stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+    stream.write(parts(routing, "b"), NumberedWrite("p", 1, 0), routing)
+    with pytest.raises(AlreadyWritten):
+        stream.write(parts(routing, "b"), NumberedWrite("p", 1, 0), routing)
+    assert stream.last_number("p") == 1
+    check(stream, "a", "b")
+
+
+def test_a_numbers_attribute_never_changes(stream: Stream) -> None:
+    """It is stored: else a later version would know no producer."""
+    append(stream, "a", 4, None)
+    attribute = bytes.fromhex("29c3d93552ca5e56235785711dbcde30")
+    assert stream.container.attributes(stream.writers)[attribute] == 4
+    update = NumberUpdate(stream, NumberedWrite("p", 5, 4))
+    assert update.is_rejected_by(BadAttributeUpdate(stream.writers, attribute, 4, ""))
+    assert not update.is_rejected_by(BadAttributeUpdate(stream.writers, attribute[::-1], 4, ""))
+    assert not update.is_rejected_by(BadAttributeUpdate("sc/other#writers", attribute, 4, ""))
+    assert str(NumberedWrite("p", 5, 4)) == "the write of producer 'p' up to its event 5"
 
 
 # --- crashes -------------------------------------------------------------------------------------------------------

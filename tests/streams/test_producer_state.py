@@ -13,16 +13,19 @@ import pytest
 
 from chunkstore.testing import CountingStore, Crashed, FaultStore, SimulatedStore, crash_at
 from chunkstore.testing.faults import When
+from engine.containers.container import Container
+from engine.errors import BadAttributeUpdate
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.state.segments import is_core
+from engine.state.segments import Extent, is_core
 from engine.storage.object_reads import Stores
-from pravega_spark.errors import ReplayChanged
+from pravega_spark.errors import ReplayChanged, WritesLost
 from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.policies import OnChangedReplay, ScalingPolicy
 from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing.digests import Digest
-from pravega_spark.streams.writing.producer_state import ProducerWrite
+from pravega_spark.streams.writing.producer_state import ProducerUpdate, ProducerWrite, writer_attribute
+from pravega_spark.streams.writing.writes import StreamWrite, write_together
 from tests.streams.test_transactions import check, parts, stream_on
 from tests.support import limits
 from tests.unsure import Unsure
@@ -214,6 +217,95 @@ def test_a_crash_at_every_request_of_a_named_write(when: When, told: pytest.LogC
     assert number > 3
 
 
+# --- what is stored of a producer --------------------------------------------------------------------------------
+
+
+def test_the_attributes_of_a_producer_never_change() -> None:
+    """They are stored: else a later version would know no producer. Four are neighbours, and none is a core one."""
+    found = [writer_attribute("job", which).hex() for which in range(4)]
+    assert found == [f"5e8c9902207afaeb7120430c585a445{last}" for last in "cdef"]
+    assert writer_attribute("writer").hex() == "393006774cbdd4b299389a03ac3d88c0"
+    for name in map(str, range(100)):
+        first, *others = (writer_attribute(name, which) for which in range(4))
+        assert first == writer_attribute(name)
+        assert [int.from_bytes(each, "big") - int.from_bytes(first, "big") for each in others] == [1, 2, 3]
+        assert not is_core(first) and first[0] < 0x80
+
+
+def test_what_is_committed_is_known_of_each_producer(stream: Stream) -> None:
+    missing = Stream(stream.root, "sc", "missing")
+    assert not stream.is_committed(None)
+    assert not missing.is_committed(None) and not missing.is_committed(ProducerWrite("job", 0))
+    write(stream, 3, "a")
+    assert stream.is_committed(None)
+    assert [stream.is_committed(ProducerWrite("job", number)) for number in (2, 3, 4)] == [True, True, False]
+    assert not stream.is_committed(ProducerWrite("other", 0))
+    stream.container.refresh()
+    with pytest.raises(ReplayChanged):
+        stream.report_replay(ProducerWrite("job", 3, on_changed_replay="fail"))
+    stream.report_replay(ProducerWrite("job", 4, on_changed_replay="fail"))
+    stream.report_replay(ProducerWrite("other", 3, on_changed_replay="fail"))
+
+
+def test_each_producer_and_stream_has_numbers_of_its_own(stream: Stream) -> None:
+    """Two streams, and two producers, in one append: the one that is a replay is left out, wherever it is."""
+    other = Stream(stream.root, "sc", "other")
+    other.create(ScalingPolicy(min_segments=2))
+
+    def one_of(place: Stream, name: str, event: str) -> StreamWrite:
+        routing = place.snapshot().record.routing
+        return StreamWrite(place, [(routing, parts(routing, event))], ProducerWrite(name, 1, digest(event)))
+
+    write(stream, 1, "a")
+    for new, old in (
+        (one_of(other, "job", "b"), one_of(stream, "job", "a")),
+        (one_of(stream, "second", "c"), one_of(stream, "job", "a")),
+    ):
+        write_together([new, old])
+        assert (new.new, old.new) == (True, False)
+    check(stream, "a", "c")
+    check(other, "b")
+
+
+def test_an_update_of_another_attribute_that_is_rejected_is_no_replay(stream: Stream) -> None:
+    """Whether it is another one of the producers' segment, or the same one of another segment."""
+    update = ProducerUpdate(stream, ProducerWrite("job", 1))
+    own, other = writer_attribute("job"), writer_attribute("other")
+    assert update.is_rejected_by(BadAttributeUpdate(stream.writers, own, None, ""))
+    assert not update.is_rejected_by(BadAttributeUpdate(stream.writers, other, None, ""))
+    assert not update.is_rejected_by(BadAttributeUpdate("sc/other#writers", own, None, ""))
+
+
+def test_a_gap_of_a_new_generation_is_refused_unless_it_is_accepted(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
+) -> None:
+    def attempt(name: str, number: int, accept: bool = False) -> bool:
+        routing = stream.snapshot().record.routing
+        return stream.write(parts(routing, "x"), ProducerWrite(name, number, digest("x"), "skip", accept), routing)
+
+    assert attempt("job", 7)
+    assert attempt("late", 3)
+    monkeypatch.setattr(Container, "generation", "second")
+    for name, number, last in (("job", 9, 7), ("new", 1, None), ("late", 5, 3)):
+        with pytest.raises(WritesLost) as error:
+            attempt(name, number)
+        assert (error.value.number, error.value.remembered) == (number, last)
+    assert not attempt("job", 7)
+    assert attempt("job", 8)
+    assert attempt("new", 0)
+    assert levels(told) == ["INFO"]
+    assert attempt("late", 5, accept=True)
+    assert "write 5 of 'late'" in told.text
+    assert levels(told) == ["WARNING"]
+    for name, number in (("job", 20), ("new", 20), ("late", 20)):  # a gap of a generation is the producer's own
+        assert attempt(name, number) and not attempt(name, number)
+    monkeypatch.setattr(Container, "generation", "third")
+    with pytest.raises(WritesLost):
+        attempt("job", 22)
+    assert attempt("job", 21) and attempt("job", 30)
+    check(stream, *"xxxxxxxxxx")
+
+
 # --- digests -----------------------------------------------------------------------------------------------------
 
 
@@ -257,4 +349,19 @@ def test_the_same_bytes_in_other_events_are_other_data() -> None:
 def test_more_than_can_be_kept() -> None:
     most = Digest(1 << 50, 1 << 62, (1 << 64) - 1)
     assert all(0 <= number < 1 << 63 for number in most.encode())
-    assert most.kept().size == most.size
+    assert most.kept() == Digest((1 << 39) - 1, 1 << 62, ((1 << 24) - 1) << 40)
+    assert Digest(3, 30, 5 << 40).encode() == (30, 3 << 24 | 5)
+    assert Digest.total([most, most]).check == (1 << 64) - 2
+
+
+def test_digests_never_change() -> None:
+    """They are stored: a write that is repeated by a later version is still known."""
+    events = [b"", b"a", b"12345678", bytes(range(100))]
+    found = Digest.of_framed(frame_column(pa.array(events, pa.binary()), None, 1))
+    assert found == (4, 141, 0x516BE39379113326)
+    assert found.encode() == (141, 4 << 24 | 0x516BE3)
+    assert str(found) == str(found.kept()) == "4 events with 141 bytes (check 516be3)"
+    many = frame_column(pa.array([f"{number}" for number in range(8193)]), None, 1)
+    assert Digest.of_framed(many) == (8193, 97206, 0x649175000F751D5B)
+    assert Digest.of_large([Extent("c", 0, 5, b"abcd"), Extent("d", 0, 7, b"efgh")]) == (1, 12, 16037156555306657795)
+    assert Digest.of_large([]) == (1, 0, 0)

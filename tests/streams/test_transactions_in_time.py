@@ -80,6 +80,7 @@ def append_of(stream: Stream, segment: int, offset: int) -> int:
 
 
 def test_a_new_transaction_is_of_the_current_epoch_and_has_a_thousand_leases(root: TimedRoot, stream: Stream) -> None:
+    assert {transactions.begin(stream)[0].id.int >> 96 for _ in range(10)} == {0}
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
     transaction, record = transactions.begin(stream, 2.5)
     another, _ = transactions.begin(stream)
