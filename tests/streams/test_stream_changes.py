@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,18 +17,26 @@ from engine.containers.container import Container
 from engine.errors import BadKeyVersion, SegmentNotFound, SegmentSealed
 from engine.root import Root, RootConfig
 from engine.settings import Settings
-from engine.state.operations import Payload
+from engine.state.operations import Payload, PutEntry
 from engine.state.segments import EVENT_COUNT, Extent
 from engine.storage.object_reads import Stores
-from pravega_spark.errors import InvalidScale, InvalidStreamCut, StreamNotFound, StreamNotSealed, StreamSealed
+from pravega_spark.errors import (
+    InvalidScale,
+    InvalidStreamCut,
+    StreamNotFound,
+    StreamNotSealed,
+    StreamSealed,
+    TooManySegments,
+)
 from pravega_spark.segment_ids import MAX_NUMBER, segment_epoch, segment_id, segment_number
 from pravega_spark.streams.model.cuts import StreamCut
 from pravega_spark.streams.model.framing import frame_column
 from pravega_spark.streams.model.index import sparse_records
 from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Generation, Routing, StreamUpdate
+from pravega_spark.streams.model.system_tables import STREAMS
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.writing import changes
+from pravega_spark.streams.writing import changes, transactions
 from pravega_spark.streams.writing.changes import LEAST_GAP, MOST_GAP, after_gap
 from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 from pravega_spark.streams.writing.producer_state import ProducerWrite
@@ -38,7 +47,11 @@ from tests.streams.test_transactions import parts, read
 @pytest.fixture
 def root() -> Root:
     store = SimulatedStore(0)
-    return Root(Stores(store, store), RootConfig("root", containers=1), Settings(maintenance=False, threaded=False))
+    return Root(
+        Stores(store, store),
+        RootConfig("root", containers=1, max_segments=6),
+        Settings(maintenance=False, threaded=False),
+    )
 
 
 @pytest.fixture
@@ -195,6 +208,35 @@ def test_an_update_of_a_policy_with_enough_segments_scales_nothing(stream: Strea
     assert stream.snapshot().record.tags == ()
 
 
+def test_a_sealed_stream_is_not_changed(stream: Stream) -> None:
+    write(stream, "a", "z")
+    stream.seal()
+    before = stream.snapshot().record
+    assert open_names(stream) == []
+    calls: list[Callable[[], None]] = [
+        lambda: stream.update(tags=["a"]),
+        lambda: stream.scale([0], [(0.0, 0.5)]),
+        lambda: stream.truncate(StreamCut("sc", "st", {0: 9, 1: 9})),
+    ]
+    for call in calls:
+        with pytest.raises(StreamSealed, match="sc/st"):
+            call()
+    assert stream.snapshot().record == before
+
+
+def test_a_stream_has_no_more_segments_than_its_root_allows(stream: Stream) -> None:
+    """Nor does it get a policy that would let it begin with more."""
+    with pytest.raises(TooManySegments):
+        stream.update(ScalingPolicy(min_segments=7))
+    bounds = [number / 6 for number in range(7)]
+    with pytest.raises(TooManySegments):
+        stream.scale([0, 1], [*pairwise([*bounds[:6], 0.9, 1.0])])
+    assert len(stream.snapshot().record.epochs) == 1
+    stream.scale([0, 1], [*pairwise([*bounds[:6], 1.0])])
+    stream.update(ScalingPolicy(min_segments=6))
+    assert len(current(stream)) == 6
+
+
 def test_a_scale_leaves_at_least_the_minimum_of_segments(stream: Stream) -> None:
     with pytest.raises(InvalidScale, match="requires at least 2"):
         stream.scale([0, 1], [(0.0, 1.0)])
@@ -204,7 +246,8 @@ def test_a_scale_leaves_at_least_the_minimum_of_segments(stream: Stream) -> None
 
 def test_a_deleted_stream_leaves_nothing(root: Root, stream: Stream) -> None:
     neighbour = Stream(root, "sc", "st2")
-    neighbour.create()
+    neighbour.create(ScalingPolicy(min_segments=2))
+    write(neighbour, "n")
     write(stream, "a", "z")
     stream.write([append(0, "b"), append(1, "y")], ProducerWrite("job", 1), interleaving=mixed(0, 1))
     stream.scale([0], [(0.0, 0.5)])
@@ -214,9 +257,29 @@ def test_a_deleted_stream_leaves_nothing(root: Root, stream: Stream) -> None:
     stream.delete()
     left = stream.container.refresh().segments
     assert [name for name in left if name.startswith("sc/st") and not name.startswith("sc/st2")] == []
-    assert Stream(root, "sc", "st2").snapshot().record == neighbour.snapshot().record
+    assert read(neighbour) == ["n"]
     stream.create()
     assert current(stream) == [3]
+    with pytest.raises(StreamNotSealed):
+        neighbour.delete()
+
+
+def test_a_stream_with_a_damaged_record_is_deleted_whatever_it_was(root: Root, stream: Stream) -> None:
+    """Its next namesake continues after the highest number of its segments."""
+    neighbour = Stream(root, "sc", "st2")
+    neighbour.create(ScalingPolicy(min_segments=2))
+    write(neighbour, "n")
+    stream.write([append(0, "b"), append(1, "y")], interleaving=mixed(0, 1))
+    transactions.begin(stream)
+    stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+    stream.container.commit([PutEntry(STREAMS, "sc/st", b"\xc1", stream.snapshot().record.version)])
+    stream.delete()
+    left = stream.container.refresh().segments
+    assert [name for name in left if name.startswith("sc/st") and not name.startswith("sc/st2")] == []
+    stream.create(ScalingPolicy(min_segments=2))
+    assert current(stream) == [4, 5]
+    assert list(transactions.transactions(stream)) == []
+    assert (read(stream), read(neighbour)) == ([], ["n"])
 
 
 # --- events of earlier epochs -----------------------------------------------------------------------------------
