@@ -240,6 +240,11 @@ def test_what_is_committed_is_known_of_each_producer(stream: Stream) -> None:
     assert stream.is_committed(None)
     assert [stream.is_committed(ProducerWrite("job", number)) for number in (2, 3, 4)] == [True, True, False]
     assert not stream.is_committed(ProducerWrite("other", 0))
+    for name in map(str, range(4)):
+        single = Stream(stream.root, "sc", name)
+        single.create(ScalingPolicy(min_segments=2))
+        write(single, 0, "a", name=name)
+        assert single.is_committed(None)
     stream.container.refresh()
     with pytest.raises(ReplayChanged):
         stream.report_replay(ProducerWrite("job", 3, on_changed_replay="fail"))

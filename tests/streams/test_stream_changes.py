@@ -36,7 +36,7 @@ from pravega_spark.streams.model.policies import ScalingPolicy
 from pravega_spark.streams.model.stream_record import UNCHANGED, Generation, Routing, StreamUpdate
 from pravega_spark.streams.model.system_tables import STREAMS
 from pravega_spark.streams.stream import Stream
-from pravega_spark.streams.writing import changes, transactions
+from pravega_spark.streams.writing import changes, transactions, uploads
 from pravega_spark.streams.writing.changes import LEAST_GAP, MOST_GAP, after_gap
 from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 from pravega_spark.streams.writing.producer_state import ProducerWrite
@@ -47,11 +47,8 @@ from tests.streams.test_transactions import parts, read
 @pytest.fixture
 def root() -> Root:
     store = SimulatedStore(0)
-    return Root(
-        Stores(store, store),
-        RootConfig("root", containers=1, max_segments=6),
-        Settings(maintenance=False, threaded=False),
-    )
+    config = RootConfig("root", containers=1, max_segments=6)
+    return Root(Stores(store, store), config, Settings(maintenance=False, threaded=False))
 
 
 @pytest.fixture
@@ -117,11 +114,13 @@ def test_the_first_write_of_a_generation_replaces_all_segments(stream: Stream, r
 
 
 def test_a_scale_of_a_generation_replaces_the_other_segments_too(
-    stream: Stream, restored: Callable[[str], None]
+    stream: Stream, restored: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored("second")
+    monkeypatch.setattr(changes, "time", SimpleNamespace(time=lambda: 5e9))
     stream.scale([0], [(0.25, 0.5), (0.0, 0.25)], expected_epoch=0)
     now = stream.snapshot().record
+    assert now.current.created == 5_000_000_000_000
     assert ranges(stream) == [(0.0, 0.25), (0.25, 0.5), (0.5, 1.0)]
     assert len(now.epochs) == 2 and now.generations[1:] == (Generation("second", 1),)
     assert min(map(segment_number, current(stream))) >= 2 + LEAST_GAP
@@ -251,6 +250,9 @@ def test_a_deleted_stream_leaves_nothing(root: Root, stream: Stream) -> None:
     write(stream, "a", "z")
     stream.write([append(0, "b"), append(1, "y")], ProducerWrite("job", 1), interleaving=mixed(0, 1))
     stream.scale([0], [(0.0, 0.5)])
+    upload = uploads.begin(stream, "key", "large")
+    upload.attach(Payload(b"12345"))
+    upload.settle()
     with pytest.raises(StreamNotSealed):
         stream.delete()
     stream.seal()
@@ -416,6 +418,7 @@ def ordered(stream: Stream, *segments: int) -> int:
 def test_a_truncation_leaves_the_order_of_all_events_after_it(stream: Stream) -> None:
     appends = [ordered(stream, 0, 1), ordered(stream, 0, 1)]
     stream.scale([0], [(0.0, 0.25), (0.25, 0.5)])
+    stream.scale([current(stream)[0]], [(0.0, 0.25)])  # no event is written between
     low, high = (each for each in current(stream) if each != 1)
     appends += [ordered(stream, low, high), ordered(stream, 1, high)]
 
