@@ -28,7 +28,6 @@ from pravega_spark.streams.stream import Stream
 from pravega_spark.streams.writing import transactions
 from pravega_spark.streams.writing.event_order import Interleaving, StoredOrder
 from tests.streams.test_transactions import begun, check, leftovers, parts, write
-from tests.support import limits
 
 DAY = 86_400_000
 SETTINGS = Settings(maintenance=False, threaded=False)
@@ -282,11 +281,7 @@ def test_damage_elsewhere_aborts_no_transaction(stream: Stream, monkeypatch: pyt
 # --- lists ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("together", [1, 2, 1000])
-def test_open_transactions_are_listed_with_the_bytes_written_to_them(
-    root: TimedRoot, stream: Stream, monkeypatch: pytest.MonkeyPatch, together: int
-) -> None:
-    limits.transactions_at_a_time(monkeypatch, together)
+def test_open_transactions_are_listed_with_the_bytes_written_to_them(root: TimedRoot, stream: Stream) -> None:
     other = Stream(root, "sc", "st2")
     other.create(ScalingPolicy(min_segments=1))
     made = [begun(stream, "a", "zz"), begun(other, "bbb"), begun(stream), begun(stream, "z")]

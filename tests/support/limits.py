@@ -95,8 +95,3 @@ def least_sought(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def archive_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """So much of a segment of a Pravega's storage is read at once when it is scanned."""
     monkeypatch.setattr(SegmentScan, "window", size)
-
-
-def transactions_at_a_time(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """The segments of so many transactions are looked up together."""
-    monkeypatch.setattr("pravega_spark.streams.writing.transactions._TOGETHER", count)
