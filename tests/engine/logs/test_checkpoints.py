@@ -101,6 +101,7 @@ def test_the_form_of_the_header_is_fixed() -> None:
         (with_body(lambda head, plain, parts: [head, plain[:-1], parts]), "cannot be understood"),
         (with_body(lambda head, plain, parts: [head, plain, [["path", "size", 5]]]), "cannot be understood"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "object",  # objects have random bytes
 )
 def test_a_checkpoint_that_fails_a_check_is_damaged_and_named(data: bytes, problem: str) -> None:
     with pytest.raises(DataCorruption, match=f"{PATH}: .*{problem}") as raised:
