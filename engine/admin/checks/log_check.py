@@ -288,8 +288,9 @@ class LogCheck:
             if point is not None:
                 path = f"{recovery_points.folder(self._container)}{point.number:020d}"
                 yield _Seen(path, point.head.address, point.state.sequence)
-        for each in age_evidence.read(self._store, self._container):
-            yield _Seen(age_evidence_path(self._container), each.observed.address, each.observed.sequence)
+        with suppress(DataCorruption):
+            for each in age_evidence.read(self._store, self._container):
+                yield _Seen(age_evidence_path(self._container), each.observed.address, each.observed.sequence)
 
     def _behind(self, seen: Sequence[_Seen]) -> Iterator[Problem]:
         """The log has less than was seen of it: its last frames are gone, and no frame behind them shows that."""

@@ -253,14 +253,14 @@ def test_a_segment_that_was_created_as_the_cycle_began_stays_deleted(monkeypatch
     commit = DurableLog.commit
     deleted: list[str] = []
 
-    def together(log: DurableLog, operations: Sequence[Operation]) -> Receipt:
+    def together(log: DurableLog, operations: Sequence[Operation], *, frees: bool = False) -> Receipt:
         if log is not other.log and not deleted:
             if any(isinstance(each, BeginCycle) for each in operations):
                 operations = [*operations, CreateSegment("s/a"), Append("s/a", Payload(b"new"))]
             elif any(isinstance(each, SaveSegments) for each in operations):
                 deleted.append("s/a")
                 other.delete("s/a")
-        return commit(log, operations)
+        return commit(log, operations, frees=frees)
 
     monkeypatch.setattr(DurableLog, "commit", together)
     container.flush()
