@@ -414,7 +414,7 @@ class PravegaContainer:
 
     commit = create_segment = append = seal = merge = truncate = delete = update_attributes = put_entries = _refuse
     flush = checkpoint = truncate_log = collect_garbage = expire_transients = repair = fail = _refuse
-    submit = submit_append = _refuse
+    submit = submit_append = check_room = _refuse
 
     def idle_transients(self) -> dict[str, Segment]:
         return {}
