@@ -6,6 +6,9 @@ they free anything. So what is kept free (`min_free`) is for them. Each part bel
 
 from __future__ import annotations
 
+SMALL_OBJECT = 64 << 10
+"""So many bytes of an object record what frees space: it may take as much as there is."""
+
 USERS_DATA = 1.0
 """Events, bytes, entries, transactions, and all copies that free nothing soon: backups, imports, compaction."""
 

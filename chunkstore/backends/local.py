@@ -68,7 +68,7 @@ from chunkstore.port import (
     same_content,
     token_of,
 )
-from chunkstore.room import USERS_DATA
+from chunkstore.room import SMALL_OBJECT, USERS_DATA
 from chunkstore.similarity import suggest
 
 _NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK  # nor wait for the other end of a pipe that lies there
@@ -108,9 +108,7 @@ _MIN_FREE, _MIN_FREE_PART = 64 << 20, 64
 _ROOM_KNOWN = 0.1
 """Seconds for which a filesystem that had much room is not asked again."""
 _MUCH_ROOM = 256 << 20
-"""So many bytes beyond what is kept free are much room: no host writes them in that time."""
-_SMALL = 64 << 10
-"""Bytes of an object that may take of what is kept free as much as there is: it records what frees space."""
+"""So many bytes beyond what is kept free are much room: only at 2.5 GB/s they are used up in that time."""
 _PART_OF_KEPT = 4
 """A larger object takes a part of this size at most."""
 
@@ -348,7 +346,7 @@ class LocalStore(Store):
             return None  # there is no folder yet, or what is wrong with it shows in the next request
         free, size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         kept = min(_MIN_FREE, size // _MIN_FREE_PART) if self._min_free is None else self._min_free
-        if not kept:
+        if not kept:  # or a filesystem that does not tell its size
             return None
         room = _Room(free, kept)
         if free > kept + _MUCH_ROOM:
@@ -357,7 +355,7 @@ class LocalStore(Store):
 
     def _check_fits(self, size: int, path: str) -> None:
         """Raise StorageFull for a large object that would take too much of what is kept free, or all of it."""
-        room = self._room() if size > _SMALL else None
+        room = self._room() if size > SMALL_OBJECT else None
         if room is not None and size > room.largest:
             raise StorageFull(
                 f"{self.root}: {path!r} has {size} bytes, and is not written: the filesystem has {room.free} bytes "
@@ -510,7 +508,7 @@ class LocalStore(Store):
         self._check_fits(size, path)
         fd, name = self._open_temporary()
         try:
-            if size > _SMALL:
+            if size > SMALL_OBJECT:
                 with contextlib.suppress(OSError):  # a filesystem without locks
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _write(fd, data, 0)
@@ -780,7 +778,7 @@ def _sync_above_root(folder: str) -> None:
 def _is_abandoned(name: str, folder: int, found: os.stat_result, now: float) -> bool:
     """Whether the writer of a temporary file is dead. Locks end with their process, on this host and most others."""
     age = now - found.st_mtime
-    if age <= _UNLOCKED or found.st_size <= _SMALL:
+    if age <= _UNLOCKED or found.st_size <= SMALL_OBJECT:
         return age > _ABANDONED
     try:
         fd = os.open(name, os.O_WRONLY | _NO_LINK, dir_fd=folder)

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator
 
 from chunkstore.errors import StorageFull
-from chunkstore.room import FLUSHES
+from chunkstore.room import FLUSHES, SMALL_OBJECT
 from chunkstore.segments.errors import (
     ChunkInUse,
     ConcurrentModification,
@@ -29,9 +29,6 @@ from engine.storage.object_reads import fetch
 from engine.writer import flush_steps
 from engine.writer.flush_context import FlushContext
 from engine.writer.flush_steps import FlushStep, steps_of
-
-SMALLEST_PART = 64 << 10
-"""The least bytes of a step that are written at once."""
 
 
 class SegmentFlush:
@@ -84,7 +81,7 @@ class SegmentFlush:
         while offset < step.end:
             store.check_room(0, FLUSHES)
             room = store.largest_object() / 2  # others write meanwhile
-            end = int(min(step.end, offset + max(room, SMALLEST_PART)))
+            end = int(min(step.end, offset + max(room, SMALL_OBJECT)))
             yield step._replace(offset=offset, end=end)
             offset = end
 

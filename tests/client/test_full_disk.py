@@ -108,7 +108,7 @@ def test_retention_and_deletion_go_on_to_the_last(disk: SmallDisk) -> None:
             manager.retain("sc", "old", period=0)
             write(manager, "old", [bytes(2000)] * 10)
         manager.root.container(0).flush()
-        disk.others += disk.free - KEPT // 8
+        disk.leave(KEPT // 8)
         retained = manager.retain("sc", "old", period=0)
         assert retained.recorded is not None and retained.truncated is not None
         transaction.abort()

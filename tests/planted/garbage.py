@@ -14,14 +14,14 @@ BREAKAGES = [
     Breakage(
         name="the-file-of-a-stopped-writer-is-removed",
         file="chunkstore/backends/local.py",
-        old="            if size > _SMALL:\n                with contextlib.suppress(OSError):",
+        old="            if size > SMALL_OBJECT:\n                with contextlib.suppress(OSError):",
         new="            if size < 0:\n                with contextlib.suppress(OSError):",
         tests=["tests/chunkstore/backends/test_local.py::test_a_large_temporary_file_is_locked_until_it_has_its_name"],
     ),
     Breakage(
         name="large-files-of-dead-writers-stay",
         file="chunkstore/backends/local.py",
-        old="    if age <= _UNLOCKED or found.st_size <= _SMALL:\n",
+        old="    if age <= _UNLOCKED or found.st_size <= SMALL_OBJECT:\n",
         new="    if age <= _UNLOCKED or found.st_size >= 0:\n",
         tests=["tests/chunkstore/backends/test_local.py"],
     ),

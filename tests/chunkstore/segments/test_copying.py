@@ -12,6 +12,7 @@ from chunkstore.segments.chunk_list import WrittenChunk
 from chunkstore.segments.copying import copy_chunks
 from chunkstore.segments.errors import SegmentDamaged
 from chunkstore.testing import CountingStore, SimulatedStore
+from tests.support.synced_store import SyncedStore
 
 
 class ReadersStore(SimulatedStore):
@@ -24,18 +25,6 @@ class ReadersStore(SimulatedStore):
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         self.readers.add(threading.get_ident())
         return super().read(path, start, end)
-
-
-class SyncedStore(SimulatedStore):
-    """Remembers what is synced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.synced: list[str] = []
-
-    def sync(self, prefix: str) -> None:
-        self.synced.append(prefix)
-        super().sync(prefix)
 
 
 @pytest.mark.parametrize("skip", [0, 7, BLOCK, BLOCK + 7])

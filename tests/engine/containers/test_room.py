@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,11 +32,6 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
 def opened(disk: SmallDisk, settings: Settings = QUIET) -> Container:
     store = LocalStore(str(disk.folder), min_free=KEPT)
     return Container(Stores(store, store), 0, settings)
-
-
-def leave(disk: SmallDisk, free: int) -> None:
-    """Another program takes all but so many bytes."""
-    disk.others += disk.free - free
 
 
 SMALL: dict[str, Callable[[Container], object]] = {
@@ -63,13 +60,13 @@ FREEING: dict[str, Callable[[Container], object]] = {
 def test_small_additions_leave_half_of_what_is_kept(disk: SmallDisk, what: str) -> None:
     with opened(disk) as container:
         container.create_segment("s/a")
-        leave(disk, KEPT // 2 + (64 << 10))
+        disk.leave(KEPT // 2 + (64 << 10))
         with pytest.raises(StorageFull):
             container.check_room()
         SMALL[what](container)
         if what == "new segment":
             container.delete("s/new")
-        leave(disk, KEPT // 2 - 4096)
+        disk.leave(KEPT // 2 - 4096)
         with pytest.raises(StorageFull, match="kept for deletions and maintenance"):
             SMALL[what](container)
 
@@ -82,7 +79,7 @@ def test_what_frees_space_goes_on_to_the_last(disk: SmallDisk, what: str) -> Non
             container.append(name, b"x" * 100)
         container.seal("s/b")
         container.flush()
-        leave(disk, KEPT // 16)
+        disk.leave(KEPT // 16)
         FREEING[what](container)
 
 
@@ -91,7 +88,7 @@ def test_what_waits_in_the_log_can_always_be_copied(disk: SmallDisk) -> None:
     with opened(disk) as container:
         container.create_segment("s/a")
         container.append("s/a", bytes(3 << 20))
-        leave(disk, KEPT + (3 << 20))
+        disk.leave(KEPT + (3 << 20))
         with pytest.raises(StorageFull, match=r"\d+ of which are needed for what is under way"):
             container.check_room()
         container.flush()
@@ -103,7 +100,7 @@ def test_a_flush_takes_no_more_than_there_is_room_for(disk: SmallDisk) -> None:
         container.create_segment("s/a")
         data = bytes(range(256)) * (4 << 12)  # 4 MiB
         container.append("s/a", data)
-        leave(disk, KEPT + (1 << 20))
+        disk.leave(KEPT + (1 << 20))
         with pytest.raises(StorageFull):
             container.flush()
         moved = container.info("s/a").storage_length
@@ -121,9 +118,9 @@ def test_a_flush_takes_no_more_than_there_is_room_for(disk: SmallDisk) -> None:
 def test_the_last_is_not_for_checkpoints(disk: SmallDisk) -> None:
     with opened(disk) as container:
         container.create_segment("s/a")
-        leave(disk, KEPT // 8 + (32 << 10))
+        disk.leave(KEPT // 8 + (32 << 10))
         container.checkpoint()
-        leave(disk, KEPT // 8 - 4096)
+        disk.leave(KEPT // 8 - 4096)
         free = disk.free
         with pytest.raises(StorageFull):
             container.checkpoint()
@@ -133,7 +130,7 @@ def test_the_last_is_not_for_checkpoints(disk: SmallDisk) -> None:
 def test_a_large_object_leaves_most_of_the_last_room(disk: SmallDisk) -> None:
     store = LocalStore(str(disk.folder), min_free=KEPT)
     store.put("first", b"")
-    leave(disk, KEPT // 2)
+    disk.leave(KEPT // 2)
     with pytest.raises(StorageFull, match=r"'large' has 262144 bytes, and is not written"):
         store.put("large", bytes(KEPT // 4))
     with pytest.raises(StorageFull):
@@ -145,10 +142,19 @@ def test_a_large_object_leaves_most_of_the_last_room(disk: SmallDisk) -> None:
         store.put(f"small/{number}", bytes(4096))
 
 
+def test_a_filesystem_that_does_not_tell_its_size_is_not_taken_for_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=4096, f_blocks=0))
+    store = LocalStore(str(tmp_path))
+    store.check_room(1 << 30)
+    store.put("large", bytes(1 << 20))
+
+
 def test_where_nothing_is_kept_all_of_it_is_used(disk: SmallDisk) -> None:
     store = LocalStore(str(disk.folder), min_free=0)
     store.put("first", b"")
-    leave(disk, 1 << 20)
+    disk.leave(1 << 20)
     store.check_room(1 << 30)
     store.put("large", bytes(1 << 20))
     with pytest.raises(StorageFull, match="the filesystem is full"):
@@ -180,7 +186,7 @@ def test_writes_that_are_refused_start_what_frees_space(disk: SmallDisk) -> None
     with opened(disk, Settings(threaded=False, flush_bytes=1 << 30)) as container:
         container.create_segment("s/a")
         container.append("s/a", bytes(2 << 20))
-        leave(disk, KEPT + (2 << 20))
+        disk.leave(KEPT + (2 << 20))
         with pytest.raises(StorageFull):
             container.check_room()
         assert container.info("s/a").storage_length == 2 << 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import immutables
@@ -22,6 +21,7 @@ from engine.state.operations import CreateTable, PutEntry
 from engine.state.segment_map import SegmentMap
 from engine.state.state import EMPTY, State
 from tests.engine.state.writer import append, assert_equal, with_segments
+from tests.support.synced_store import SyncedStore
 
 PATH = "the/path"
 HEAD = Position(5, b"w" * 16, 3, 0xCAFE)
@@ -176,16 +176,6 @@ def test_a_segment_with_more_fields_than_this_version_knows_is_of_a_newer_one() 
 # --- which one is read, and what is written --------------------------------------------------------------------------
 
 
-class Syncing(SimulatedStore):
-    """Notes what is made durable."""
-
-    synced: Sequence[str] = ()
-
-    def sync(self, prefix: str) -> None:
-        self.synced = [*self.synced, prefix]
-        super().sync(prefix)
-
-
 def write(store: SimulatedStore, address: int, sequence: int, largest: int = 1 << 20) -> int:
     head = HEAD._replace(address=address)
     return checkpoints.write(store, 0, head, EMPTY._replace(sequence=sequence), largest)
@@ -197,7 +187,7 @@ def test_a_new_log_begins_with_the_empty_state() -> None:
 
 def test_an_opening_reads_the_newest_checkpoint_and_makes_it_durable() -> None:
     """G3: its maker may have died before that, and what the opening process appends depends on it."""
-    store = Syncing()
+    store = SyncedStore()
     for address in (5, 9, 70):
         write(store, address, address * 10)
     (head, state), listed = checkpoints.read_newest(store, 0)

@@ -38,6 +38,7 @@ from engine.logs.log import (
     frames_folder,
 )
 from tests.support.log_contracts import append, contents, metas, open_log, raised
+from tests.support.synced_store import SyncedStore
 
 PUTS = ("put_if_absent",)
 
@@ -430,21 +431,9 @@ def test_void_frames_between_the_head_and_the_end_are_gone_past() -> None:
 # --- what it depends on ----------------------------------------------------------------------------------------------
 
 
-class Syncing(SimulatedStore):
-    """Notes what is made durable."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.synced: list[str] = []
-
-    def sync(self, prefix: str) -> None:
-        self.synced.append(prefix)
-        super().sync(prefix)
-
-
 def test_frames_of_others_are_made_durable_before_anything_depends_on_them() -> None:
     """G3: their makers may have died before that."""
-    store = Syncing()
+    store = SyncedStore()
     append(open_log(store), b"0", b"1")
     log = open_log(store)
     store.synced.clear()
