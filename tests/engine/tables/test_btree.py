@@ -552,10 +552,26 @@ def test_damage_never_gives_a_key_that_was_not_there_or_ends_in_another_error(da
     """One changed byte anywhere: an error, or an answer that differs by what that byte is, a key or a value."""
     tree, content = Tree(SMALL), {key_of(10 * n): n for n in range(40)}
     tree.update(content)
-    place = data.draw(st.integers(0, len(tree.data) - 13))
-    tree.data[place] ^= data.draw(st.integers(1, 255))
+    check_damaged(tree, content, data.draw(st.integers(0, len(tree.data) - 13)), data.draw(st.integers(1, 255)))
+
+
+def test_a_damaged_root_gives_no_key_that_was_not_there() -> None:
+    """Nothing is beside it that it could be compared with, but the length of its keys is known."""
+    content = {key_of(10 * n): n for n in range(40)}
+    tree = Tree(SMALL)
+    tree.update(content)
+    assert tree.root is not None
+    for place in range(tree.root.offset, tree.root.offset + tree.root.length):
+        for bit in range(8):
+            check_damaged(tree, content, place, 1 << bit)
+
+
+def check_damaged(tree: Tree, content: dict[bytes, int], place: int, change: int) -> None:
+    tree.data[place] ^= change
     try:
-        found = tree.scan()
+        found = list(btree.scan(tree.read, tree.root, key_length=KEY))
     except DataCorruption:
         return
+    finally:
+        tree.data[place] ^= change
     assert len(set(found) ^ set(content.items())) <= 2
